@@ -1,0 +1,292 @@
+//! The leaves of the CRD's schema with their CEL rules (§3).
+//!
+//! Every rule states what it means twice, as `message` (used when a rule cannot be evaluated) and, where the value
+//! helps, as `messageExpression`. None of them can error: digits are limited so that no duration overflows, dates
+//! are compared as text, and a zone is looked up only once its shape is right.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{JSON, JSONSchemaProps};
+use schemars::generate::SchemaGenerator;
+use schemars::{JsonSchema, Schema};
+use serde_json::{Value, json};
+
+use super::{DayName, ExclusionSpec, MaintenanceWindow, defaults};
+
+const DURATION: &str =
+    r"^([0-9]{1,5}(\\.[0-9]{1,9})?h|[0-9]{1,7}(\\.[0-9]{1,9})?m|[0-9]{1,9}(\\.[0-9]{1,9})?(s|ms|us|ns))+$";
+const ZONE_SHAPE: &str = "^[A-Z][A-Za-z0-9_+-]*(/[A-Z][A-Za-z0-9_+-]*)*$";
+
+fn schema(value: Value) -> Schema {
+    Schema::try_from(value).unwrap_or_default()
+}
+
+/// `value` as a schema with these CEL rules.
+fn ruled(mut value: Value, rules: Value) -> Schema {
+    if let Some(object) = value.as_object_mut() {
+        object.insert("x-kubernetes-validations".into(), rules);
+    }
+    schema(value)
+}
+
+fn described(schema: Schema, description: &str) -> Schema {
+    let mut schema = schema;
+    schema.insert("description".into(), description.into());
+    schema
+}
+
+fn duration(condition: &str, text: &str, example: &str) -> Schema {
+    let rule = condition.replace("{go}", &format!("self.matches(\"{DURATION}\")"));
+    ruled(
+        json!({"type": "string", "maxLength": 32}),
+        json!([{
+            "rule": rule,
+            "message": format!("must be {text} such as {example} (there is no unit for days)"),
+            "messageExpression": format!("'found \"' + self + '\": write {text} such as {example} (there is no unit for days)'"),
+        }]),
+    )
+}
+
+fn with_default(schema: Schema, default: impl Into<Value>) -> Schema {
+    let mut schema = schema;
+    schema.insert("default".into(), default.into());
+    schema
+}
+
+pub fn positive_duration(_: &mut SchemaGenerator) -> Schema {
+    duration("{go} && duration(self) > duration('0s')", "a Go duration above zero", "15m")
+}
+
+pub fn ready_timeout(g: &mut SchemaGenerator) -> Schema {
+    with_default(positive_duration(g), defaults::ready_timeout())
+}
+
+pub fn retry_backoff(g: &mut SchemaGenerator) -> Schema {
+    with_default(positive_duration(g), defaults::retry_backoff())
+}
+
+pub fn cooldown_after(_: &mut SchemaGenerator) -> Schema {
+    with_default(duration("self == '0' || {go}", "a Go duration, or 0s,", "10m"), defaults::cooldown_after())
+}
+
+pub fn age_threshold(_: &mut SchemaGenerator) -> Schema {
+    with_default(
+        duration(
+            "self == 'auto' || ({go} && duration(self) > duration('0s'))",
+            "auto, or a Go duration above zero",
+            "240h",
+        ),
+        defaults::auto(),
+    )
+}
+
+pub fn chances(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({"type": "integer", "format": "int32", "minimum": 1, "default": defaults::two()}))
+}
+
+pub fn max_unavailable(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": 1, "default": defaults::one()}))
+}
+
+pub fn pre_pull_enabled(_: &mut SchemaGenerator) -> Schema {
+    ruled(
+        json!({"type": "boolean", "default": false}),
+        json!([{"rule": "self == false", "message": "only false is accepted in v1alpha1"}]),
+    )
+}
+
+pub fn zone(_: &mut SchemaGenerator) -> Schema {
+    ruled(
+        json!({"type": "string", "minLength": 1, "maxLength": 64}),
+        json!([{
+            "rule": format!("self.matches('{ZONE_SHAPE}') && !(self in ['Local', 'Factory'])"),
+            "message": "must be an IANA time zone name such as Asia/Tokyo",
+            "messageExpression": "'found \"' + self + '\": write an IANA time zone name such as Asia/Tokyo'",
+        }]),
+    )
+}
+
+/// Whether the names are known can only be asked on the list, and only of items that changed: `getHours` on an
+/// unknown zone is an error, which the comparison with the old list keeps away from objects stored before.
+fn known_zones() -> Value {
+    json!([{
+        "rule": format!(
+            "oldSelf.orValue([]) == self || self.all(w, !w.timezone.matches('{ZONE_SHAPE}') || timestamp('2026-01-01T00:00:00Z').getHours(w.timezone) >= 0)"
+        ),
+        "optionalOldSelf": true,
+        "message": "every timezone must be an IANA time zone name such as Asia/Tokyo",
+    }])
+}
+
+pub fn days(g: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "array", "minItems": 1, "maxItems": 7, "x-kubernetes-list-type": "set",
+        "items": g.subschema_for::<DayName>(),
+    }))
+}
+
+pub fn start(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({"type": "string", "maxLength": 5, "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$"}))
+}
+
+pub fn end(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({"type": "string", "maxLength": 5, "pattern": "^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$"}))
+}
+
+pub fn windows(g: &mut SchemaGenerator) -> Schema {
+    let mut item = MaintenanceWindow::json_schema(g);
+    item.insert(
+        "x-kubernetes-validations".into(),
+        json!([{
+            "rule": "self.start != self.end",
+            "message": "start and end are equal: for the whole day write \"00:00\" and \"24:00\"",
+            "fieldPath": ".end",
+        }]),
+    );
+    ruled(
+        json!({"type": "array", "minItems": 1, "maxItems": 64, "x-kubernetes-list-type": "atomic", "items": item}),
+        known_zones(),
+    )
+}
+
+pub fn exclusion_name(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({"type": "string", "maxLength": 253}))
+}
+
+pub fn moment(_: &mut SchemaGenerator) -> Schema {
+    let shape = "^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])(T([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?)?$";
+    ruled(
+        json!({"type": "string", "maxLength": 19}),
+        json!([{
+            "rule": format!(
+                "self.matches('{shape}') && !(self.substring(5, 10) in ['02-30', '02-31', '04-31', '06-31', '09-31', '11-31']) && (self.substring(5, 10) != '02-29' || int(self.substring(0, 4)) % 4 == 0)"
+            ),
+            "message": "must be a date (2026-12-26) or a local date-time (2026-12-26T22:00)",
+            "messageExpression": "'found \"' + self + '\": write a date (2026-12-26) or a local date-time (2026-12-26T22:00)'",
+        }]),
+    )
+}
+
+pub fn exclusions(g: &mut SchemaGenerator) -> Schema {
+    let padded = |field: &str, midnight: &str| {
+        format!(
+            "(self.{field}.size() == 10 ? self.{field} + 'T{midnight}:00' : self.{field}.size() == 16 ? self.{field} + ':00' : self.{field})"
+        )
+    };
+    let mut item = ExclusionSpec::json_schema(g);
+    item.insert(
+        "x-kubernetes-validations".into(),
+        json!([{
+            "rule": format!("{} < {}", padded("from", "00:00"), padded("until", "24:00")),
+            "message": "until must be later than from (a date counts in full)",
+            "fieldPath": ".until",
+        }]),
+    );
+    ruled(json!({"type": "array", "maxItems": 64, "x-kubernetes-list-type": "atomic", "items": item}), known_zones())
+}
+
+fn label_key() -> Value {
+    json!({
+        "type": "string", "minLength": 1, "maxLength": 317,
+        "x-kubernetes-validations": [{
+            "rule": "!format.qualifiedName().validate(self).hasValue()",
+            "message": "must be a label key such as workload or example.com/workload",
+        }],
+    })
+}
+
+fn key_set(default: Value) -> Schema {
+    schema(json!({
+        "type": "array", "maxItems": 16, "x-kubernetes-list-type": "set", "items": label_key(), "default": default,
+    }))
+}
+
+pub fn required_keys(_: &mut SchemaGenerator) -> Schema {
+    described(key_set(json!(defaults::required_keys())), "Keys that must agree.")
+}
+
+pub fn preferred_keys(_: &mut SchemaGenerator) -> Schema {
+    described(key_set(json!([])), "Keys that should agree.")
+}
+
+pub fn selector(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "object",
+        "x-kubernetes-map-type": "atomic",
+        "properties": {
+            "matchLabels": {
+                "type": "object",
+                "maxProperties": 64,
+                "additionalProperties": {"type": "string", "maxLength": 63},
+                "x-kubernetes-validations": [
+                    {
+                        "rule": "self.all(k, !format.qualifiedName().validate(k).hasValue())",
+                        "message": "every key must be a label key such as workload or example.com/workload",
+                        "messageExpression": "'found key \"' + self.filter(k, format.qualifiedName().validate(k).hasValue())[0] + '\": write a label key such as workload or example.com/workload'",
+                    },
+                    {
+                        "rule": "self.all(k, !format.labelValue().validate(self[k]).hasValue())",
+                        "message": "every value must be a label value: letters, digits, '-', '_', '.', beginning and ending with a letter or digit",
+                    },
+                ],
+            },
+            "matchExpressions": {
+                "type": "array",
+                "maxItems": 64,
+                "x-kubernetes-list-type": "atomic",
+                "items": {
+                    "type": "object",
+                    "required": ["key", "operator"],
+                    "properties": {
+                        "key": label_key(),
+                        "operator": {"type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
+                        "values": {
+                            "type": "array",
+                            "maxItems": 64,
+                            "x-kubernetes-list-type": "atomic",
+                            "items": {
+                                "type": "string",
+                                "maxLength": 63,
+                                "x-kubernetes-validations": [{
+                                    "rule": "!format.labelValue().validate(self).hasValue()",
+                                    "message": "must be a label value: letters, digits, '-', '_', '.', beginning and ending with a letter or digit",
+                                }],
+                            },
+                        },
+                    },
+                    "x-kubernetes-validations": [{
+                        "rule": "self.operator in ['In', 'NotIn'] ? has(self.values) && self.values.size() > 0 : !has(self.values) || self.values.size() == 0",
+                        "message": "In and NotIn need values; Exists and DoesNotExist take none",
+                    }],
+                },
+            },
+        },
+    }))
+}
+
+pub fn name_set(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}))
+}
+
+pub fn conditions(g: &mut SchemaGenerator) -> Schema {
+    let item = k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition::json_schema(g);
+    schema(json!({
+        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"], "items": item,
+    }))
+}
+
+/// Nested defaults apply only where every parent has a default itself, and a structural schema knows no
+/// `nullable` beside a rule that would then see a null.
+pub fn settle(schema: &mut JSONSchemaProps) {
+    if let Some(properties) = &mut schema.properties {
+        for property in properties.values_mut() {
+            settle(property);
+        }
+        let all_default = properties.values().any(|p| p.default.is_some());
+        let required = schema.required.as_ref().is_some_and(|r| !r.is_empty());
+        if schema.type_.as_deref() == Some("object") && all_default && !required && schema.default.is_none() {
+            schema.default = Some(JSON(json!({})));
+        } else if schema.default.as_ref().is_some_and(|d| d.0.is_object()) {
+            schema.default = Some(JSON(json!({})));
+        }
+    }
+    schema.nullable = None;
+}

@@ -1,0 +1,191 @@
+//! What is wrong with an object's structure, judged by the CRD's own schema: types, required and unknown fields,
+//! enumerations, bounds, patterns. So the offline check and the API server cannot disagree about them.
+
+use std::sync::LazyLock;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use serde_json::Value;
+
+use crate::problem::Problem;
+
+static SPEC: LazyLock<Option<JSONSchemaProps>> = LazyLock::new(|| {
+    let version = super::crd().spec.versions.into_iter().next()?;
+    let mut properties = version.schema?.open_api_v3_schema?.properties?;
+    properties.remove("spec")
+});
+
+/// Every structural problem of a policy's `spec`, each with its path. Missing fields with a default are no problem.
+pub fn structural_problems(spec: &Value) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if let Some(schema) = SPEC.as_ref() {
+        walk(schema, spec, "spec", &mut problems);
+    }
+    problems
+}
+
+fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, problems: &mut Vec<Problem>) {
+    if value.is_null() && schema.default.is_some() {
+        return; // the API server puts the default there
+    }
+    let wanted = schema.type_.as_deref().unwrap_or("object");
+    if !is_of(value, wanted) {
+        problems.push(Problem::new(
+            path,
+            shortened(value),
+            format!("must be {}", article(wanted)),
+            example(schema, wanted),
+        ));
+        return;
+    }
+    if let Some(allowed) = &schema.enum_ {
+        if !allowed.iter().any(|a| a.0 == *value) {
+            let names: Vec<String> = allowed.iter().map(|a| a.0.to_string()).collect();
+            problems.push(Problem::new(
+                path,
+                shortened(value),
+                "not one of the known words",
+                format!("one of {}", names.join(", ")),
+            ));
+        }
+        return;
+    }
+    match value {
+        Value::Object(fields) => object(schema, fields, path, problems),
+        Value::Array(items) => array(schema, items, path, problems),
+        Value::Number(number) => bounds(schema, number.as_f64().unwrap_or_default(), value, path, problems),
+        Value::String(text) => length(schema, text, path, problems),
+        _ => {}
+    }
+}
+
+fn object(schema: &JSONSchemaProps, fields: &serde_json::Map<String, Value>, path: &str, problems: &mut Vec<Problem>) {
+    for name in schema.required.iter().flatten().filter(|name| !fields.contains_key(*name)) {
+        let field = schema.properties.as_ref().and_then(|p| p.get(name));
+        let instead = field.map_or_else(String::new, |f| example(f, f.type_.as_deref().unwrap_or("object")));
+        problems.push(Problem::new(format!("{path}.{name}"), "", "is required", instead));
+    }
+    if let (Some(most), count) = (schema.max_properties, fields.len())
+        && i64::try_from(count).is_ok_and(|count| count > most)
+    {
+        problems.push(Problem::new(path, format!("{count} entries"), format!("at most {most} are allowed"), "fewer"));
+    }
+    for (name, value) in fields {
+        let field = schema.properties.as_ref().and_then(|p| p.get(name));
+        match (field, &schema.additional_properties) {
+            (Some(field), _) => walk(field, value, &format!("{path}.{name}"), problems),
+            (None, Some(JSONSchemaPropsOrBool::Schema(field))) => {
+                walk(field, value, &format!("{path}.{name}"), problems)
+            }
+            (None, _) => problems.push(unknown(schema, name, path)),
+        }
+    }
+}
+
+fn unknown(schema: &JSONSchemaProps, name: &str, path: &str) -> Problem {
+    let known: Vec<&str> = schema.properties.iter().flatten().map(|(known, _)| known.as_str()).collect();
+    let near = known.iter().find(|known| {
+        let (a, b) = (known.to_ascii_lowercase(), name.to_ascii_lowercase());
+        a == b || a.trim_end_matches('s') == b.trim_end_matches('s') || a.replace('_', "") == b.replace(['_', '-'], "")
+    });
+    let instead = near.map_or_else(|| format!("one of {}", known.join(", ")), |near| (*near).to_owned());
+    Problem::new(format!("{path}.{name}"), "", "there is no such field", instead)
+}
+
+fn array(schema: &JSONSchemaProps, items: &[Value], path: &str, problems: &mut Vec<Problem>) {
+    let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
+    if schema.min_items.is_some_and(|least| count < least) {
+        problems.push(Problem::new(path, "[]", "must not be empty", "at least one entry"));
+    }
+    if let Some(most) = schema.max_items.filter(|most| count > *most) {
+        problems.push(Problem::new(path, format!("{count} entries"), format!("at most {most} are allowed"), "fewer"));
+    }
+    if schema.x_kubernetes_list_type.as_deref() == Some("set") {
+        for (i, item) in items.iter().enumerate() {
+            if items.iter().take(i).any(|earlier| earlier == item) {
+                problems.push(Problem::new(format!("{path}[{i}]"), item, "stands there twice", "each only once"));
+            }
+        }
+    }
+    let Some(JSONSchemaPropsOrArray::Schema(item_schema)) = &schema.items else { return };
+    for (i, item) in items.iter().enumerate() {
+        walk(item_schema, item, &format!("{path}[{i}]"), problems);
+    }
+}
+
+fn bounds(schema: &JSONSchemaProps, number: f64, value: &Value, path: &str, problems: &mut Vec<Problem>) {
+    let least = schema.minimum.unwrap_or(f64::MIN);
+    let most = schema.maximum.unwrap_or(if schema.format.as_deref() == Some("int32") {
+        f64::from(i32::MAX)
+    } else {
+        f64::MAX
+    });
+    if number < least || number > most {
+        let instead = if least.total_cmp(&most).is_eq() {
+            format!("{least}")
+        } else {
+            format!("a number from {least} to {most}")
+        };
+        problems.push(Problem::new(path, value, "out of range", instead));
+    }
+}
+
+fn length(schema: &JSONSchemaProps, text: &str, path: &str, problems: &mut Vec<Problem>) {
+    let count = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
+    if let Some(most) = schema.max_length.filter(|most| count > *most) {
+        problems.push(Problem::new(
+            path,
+            format!("{count} characters"),
+            format!("at most {most} are allowed"),
+            "a shorter text",
+        ));
+    }
+    if schema.min_length.is_some_and(|least| count < least) {
+        problems.push(Problem::new(path, "\"\"", "must not be empty", "a text"));
+    }
+}
+
+fn is_of(value: &Value, wanted: &str) -> bool {
+    match wanted {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        _ => true,
+    }
+}
+
+fn article(wanted: &str) -> String {
+    match wanted {
+        "object" => "a map of fields".into(),
+        "array" => "a list".into(),
+        "integer" => "a whole number".into(),
+        "boolean" => "true or false".into(),
+        _ => format!("a {wanted}"),
+    }
+}
+
+fn example(schema: &JSONSchemaProps, wanted: &str) -> String {
+    if let Some(default) = &schema.default {
+        return default.0.to_string();
+    }
+    match wanted {
+        "object" => "{}".into(),
+        "array" => "a list, each entry on a line that begins with \"- \"".into(),
+        "integer" => "a whole number without quotes".into(),
+        "boolean" => "true or false, without quotes".into(),
+        _ => "a text in quotes".into(),
+    }
+}
+
+/// The value, cut where it would fill a screen.
+fn shortened(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}

