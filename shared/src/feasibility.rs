@@ -315,7 +315,11 @@ fn settings(policy: &Policy, pool: &PoolFacts, d: &Derived, add: &mut impl FnMut
     if let Some(e) = pool.expire_after.filter(|e| e.saturating_add(d.tgp) > HARD_CAP) {
         add(
             Code::HardCapExceeded,
-            format!("expireAfter {} + terminationGracePeriod {} exceeds the 21d that EKS Auto Mode allows", human(e), human(d.tgp)),
+            format!(
+                "expireAfter {} + terminationGracePeriod {} exceeds the 21d that EKS Auto Mode allows",
+                human(e),
+                human(d.tgp)
+            ),
         );
     }
     if surge.retry_backoff < surge.ready_timeout {
@@ -371,13 +375,21 @@ fn throughput(policy: &Policy, cadence: &Cadence, pool: &PoolFacts, d: &Derived,
             if let Some(a) = coming_due.filter(|a| *a < need) {
                 add(
                     Code::ThroughputBelowArrival,
-                    format!("{n} nodes at {} each take longer than the {} in which they come due", human(slot), human(a)),
+                    format!(
+                        "{n} nodes at {} each take longer than the {} in which they come due",
+                        human(slot),
+                        human(a)
+                    ),
                 );
             }
             if d.e.is_some() && need > d.lead_time {
                 add(
                     Code::ThroughputBurstShortfall,
-                    format!("{n} nodes due at once need {}, more than the {} before they expire", human(need), human(d.lead_time)),
+                    format!(
+                        "{n} nodes due at once need {}, more than the {} before they expire",
+                        human(need),
+                        human(d.lead_time)
+                    ),
                 );
             }
         }
@@ -385,7 +397,12 @@ fn throughput(policy: &Policy, cadence: &Cadence, pool: &PoolFacts, d: &Derived,
             if let Some(a) = coming_due.filter(|a| times(*a, d.c) < times(d.p, n)) {
                 add(
                     Code::ThroughputBelowArrival,
-                    format!("{} rotations fit into a window, windows are {} apart, and {n} nodes come due every {}: lengthen the windows or open them more often", d.c, human(d.p), human(a)),
+                    format!(
+                        "{} rotations fit into a window, windows are {} apart, and {n} nodes come due every {}: lengthen the windows or open them more often",
+                        d.c,
+                        human(d.p),
+                        human(a)
+                    ),
                 );
             }
             if d.e.is_some() && n > d.k.saturating_mul(d.c) {

@@ -1,0 +1,267 @@
+//! The placeholder Pod (§9.1): what reserves the replacement's capacity.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::SignedDuration;
+use noderotation_shared::keys;
+use noderotation_shared::policy::Surge;
+use noderotation_shared::quantity::Resources;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::size::Load;
+use crate::world::{Pool, Requirement, Settings};
+
+/// Hostnames of due nodes that the soft exclusion names at most.
+const EXCLUDED_HOSTS: usize = 50;
+
+/// The Pod's name and the value of its `surge-for` label: at most 63 characters, the same for the same claim.
+pub fn name(claim: &str) -> String {
+    let head: String = claim.chars().take(40).map(|c| if c == '.' { '-' } else { c }).collect();
+    let digest = Sha256::digest(claim.as_bytes());
+    let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("surge-{}-{hex}", head.trim_end_matches('-'))
+}
+
+/// What a placeholder is made from.
+pub struct Plan<'a> {
+    /// The candidate's name.
+    pub claim: &'a str,
+    /// Its pool.
+    pub pool: &'a Pool,
+    /// The policy's surge settings.
+    pub surge: &'a Surge,
+    /// What runs on the candidate's node.
+    pub load: &'a Load,
+    /// The size, clamped.
+    pub requests: &'a Resources,
+    /// Hostname labels of the candidate's and of due nodes.
+    pub avoid: &'a [String],
+    /// `t_rot`.
+    pub bound: SignedDuration,
+    /// Namespace, class, image.
+    pub settings: &'a Settings,
+}
+
+/// Two volumes, or a volume and the node, are bound to different zones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZoneConflict(pub String);
+
+/// The zones in which the replacement may be: the candidate's where the policy requires it, narrowed by bound volumes.
+/// `None` where nothing holds it.
+pub fn zones(surge: &Surge, load: &Load, pool: &Pool) -> Result<Option<BTreeSet<String>>, ZoneConflict> {
+    let own: Option<BTreeSet<String>> = surge
+        .required
+        .iter()
+        .any(|key| key == keys::ZONE)
+        .then(|| values_of(keys::ZONE, load, pool))
+        .flatten()
+        .map(|values| values.into_iter().collect());
+    let mut allowed = own.map(|zones| (zones, "the node".to_owned()));
+    for (volume, zones) in &load.volume_zones {
+        let zones: BTreeSet<String> = zones.iter().cloned().collect();
+        allowed = Some(match allowed {
+            None => (zones, format!("volume {volume}")),
+            Some((so_far, by)) => {
+                let both: BTreeSet<String> = so_far.intersection(&zones).cloned().collect();
+                if both.is_empty() {
+                    let list = |zones: &BTreeSet<String>| zones.iter().cloned().collect::<Vec<_>>().join(", ");
+                    return Err(ZoneConflict(format!(
+                        "volume {volume} is bound to zone {} while {by} demands {}: no one node can hold both",
+                        list(&zones),
+                        list(&so_far)
+                    )));
+                }
+                (both, by)
+            }
+        });
+    }
+    Ok(allowed.map(|(zones, _)| zones))
+}
+
+/// The candidate's values of a key: the Node's label first, else the claim's `In` requirement; narrowed to what the
+/// pool allows. `None` when there is none, or the pool no longer offers any of them.
+fn values_of(key: &str, load: &Load, pool: &Pool) -> Option<Vec<String>> {
+    let values =
+        load.labels.get(key).map(|value| vec![value.clone()]).or_else(|| load.requirements.get(key).cloned())?;
+    let allowed: Vec<String> = values
+        .into_iter()
+        .filter(|value| pool.requirements.iter().filter(|r| r.key == key).all(|r| allows(r, value)))
+        .collect();
+    (!allowed.is_empty()).then_some(allowed)
+}
+
+/// Whether a requirement lets a value through; one that cannot be read does not.
+fn allows(requirement: &Requirement, value: &str) -> bool {
+    let number = |text: &str| text.parse::<i64>().ok();
+    let compare =
+        |holds: fn(i64, i64) -> bool| match (number(value), requirement.values.first().and_then(|v| number(v))) {
+            (Some(value), Some(bound)) => holds(value, bound),
+            _ => false,
+        };
+    match requirement.operator.as_str() {
+        "In" => requirement.values.iter().any(|v| v == value),
+        "NotIn" => !requirement.values.iter().any(|v| v == value),
+        "Exists" => true,
+        "Gt" => compare(|a, b| a > b),
+        "Lt" => compare(|a, b| a < b),
+        "Gte" => compare(|a, b| a >= b),
+        "Lte" => compare(|a, b| a <= b),
+        _ => false,
+    }
+}
+
+/// The Pod, ready to be created.
+pub fn pod(plan: &Plan<'_>) -> Result<Value, ZoneConflict> {
+    let name = name(plan.claim);
+    let zones = zones(plan.surge, plan.load, plan.pool)?;
+    let mut labels = BTreeMap::from([(keys::SURGE_FOR, name.clone())]);
+    if plan.pool.meta.name.len() <= 63 {
+        labels.insert(keys::KARPENTER_NODEPOOL, plan.pool.meta.name.to_string());
+    }
+    let requests: BTreeMap<&str, String> =
+        plan.requests.0.iter().filter(|(_, q)| q.is_positive()).map(|(n, q)| (n.as_str(), q.to_string())).collect();
+    // extended resources must be limited to the same amount; cpu and memory need no limit
+    let limits: BTreeMap<&str, &String> =
+        requests.iter().filter(|(n, _)| n.contains('/') || n.starts_with("hugepages-")).map(|(n, q)| (*n, q)).collect();
+    Ok(json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": plan.settings.namespace,
+            "labels": labels,
+            "annotations": {keys::SURGE_FOR: plan.claim, keys::DO_NOT_DISRUPT: "true"},
+        },
+        "spec": {
+            "activeDeadlineSeconds": plan.bound.as_secs().clamp(1, i64::from(i32::MAX)),
+            "affinity": {"nodeAffinity": affinity(plan, zones)},
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "containers": [{
+                "name": "pause",
+                "image": plan.settings.image,
+                "resources": {"requests": requests, "limits": limits},
+                "securityContext": {
+                    "allowPrivilegeEscalation": false,
+                    "capabilities": {"drop": ["ALL"]},
+                    "readOnlyRootFilesystem": true,
+                },
+            }],
+            "preemptionPolicy": "Never",
+            "priorityClassName": plan.settings.priority_class,
+            "restartPolicy": "Always",
+            "securityContext": {"runAsNonRoot": true, "runAsUser": 65535, "runAsGroup": 65535, "seccompProfile": {"type": "RuntimeDefault"}},
+            "terminationGracePeriodSeconds": 0,
+            "tolerations": tolerations(plan.pool),
+        },
+    }))
+}
+
+fn affinity(plan: &Plan<'_>, zones: Option<BTreeSet<String>>) -> Value {
+    let is_in = |key: &str, values: &[String]| json!({"key": key, "operator": "In", "values": values});
+    let mut required = vec![is_in(keys::KARPENTER_NODEPOOL, &[plan.pool.meta.name.to_string()])];
+    for key in plan.surge.required.iter().filter(|key| *key != keys::ZONE && is_usable(key)) {
+        if let Some(values) = values_of(key, plan.load, plan.pool) {
+            required.push(is_in(key, &values));
+        }
+    }
+    if let Some(zones) = zones {
+        required.push(is_in(keys::ZONE, &zones.into_iter().collect::<Vec<_>>()));
+    }
+    let mut preferred: Vec<Value> = plan
+        .surge
+        .preferred
+        .iter()
+        .filter(|key| is_usable(key))
+        .filter_map(|key| Some(json!({"weight": 1, "preference": {"matchExpressions": [is_in(key, &values_of(key, plan.load, plan.pool)?)]}})))
+        .collect();
+    let avoid: Vec<&String> = plan.avoid.iter().take(EXCLUDED_HOSTS).collect();
+    if !avoid.is_empty() {
+        // Preferred only: Karpenter provisions for no Pod that requires something of a hostname.
+        let expression = json!({"key": keys::HOSTNAME, "operator": "NotIn", "values": avoid});
+        preferred.push(json!({"weight": 100, "preference": {"matchExpressions": [expression]}}));
+    }
+    json!({
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": required}]},
+        "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+    })
+}
+
+/// A hostname can never agree with another node's, and the pool's own label stands there already.
+fn is_usable(key: &str) -> bool {
+    key != keys::HOSTNAME && key != keys::KARPENTER_NODEPOOL
+}
+
+/// Exactly the pool template's taints.
+fn tolerations(pool: &Pool) -> Vec<Value> {
+    pool.taints
+        .iter()
+        .map(|t| json!({"key": t.key, "operator": "Equal", "value": t.value, "effect": t.effect}))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_label_values_and_differ() {
+        let long = "a.very.long.nodeclaim.name.that.goes.on.and.on.without.an.end-x7k2p";
+        for claim in ["api-x7k2p", long, "a", &"n".repeat(253), "abcdefghijklmnopqrstuvwxyzabcdefghijklm.-z"] {
+            let name = name(claim);
+            assert!(name.len() <= 63 && noderotation_shared::policy::is_label_value(&name), "{name}");
+            assert!(!name.contains('.') && !name.contains("--"), "{name}");
+        }
+        // the digest was computed with sha256sum
+        assert_eq!(name("api-x7k2p"), format!("surge-api-x7k2p-{}", "60653f841c2aa725"));
+    }
+
+    #[test]
+    fn requirements_narrow() {
+        let r = |operator: &str, values: &[&str]| Requirement {
+            key: "k".into(),
+            operator: operator.into(),
+            values: values.iter().map(|v| (*v).to_owned()).collect(),
+        };
+        for (requirement, value, allowed) in [
+            (r("In", &["a", "b"]), "a", true),
+            (r("In", &["a", "b"]), "c", false),
+            (r("NotIn", &["a"]), "a", false),
+            (r("NotIn", &["a"]), "b", true),
+            (r("Exists", &[]), "x", true),
+            (r("DoesNotExist", &[]), "x", false),
+            (r("Gt", &["4"]), "5", true),
+            (r("Gt", &["4"]), "4", false),
+            (r("Gte", &["4"]), "4", true),
+            (r("Lt", &["4"]), "3", true),
+            (r("Lte", &["4"]), "5", false),
+            (r("Gt", &["four"]), "5", false),
+            (r("Fits", &["4"]), "4", false),
+        ] {
+            assert_eq!(allows(&requirement, value), allowed, "{requirement:?} {value}");
+        }
+    }
+
+    #[test]
+    fn volumes_hold_the_zone() {
+        let surge = |required: &[&str]| {
+            let spec = serde_json::json!({
+                "nodePoolSelector": {},
+                "maintenanceWindows": [{"timezone": "UTC", "days": ["Mon"], "start": "01:00", "end": "02:00"}],
+                "surge": {"matchNodeRequirements": {"required": required}},
+            });
+            noderotation_shared::policy::Policy::from_json(&spec).unwrap().surge
+        };
+        let zone = |zone: &str| BTreeMap::from([(keys::ZONE.to_owned(), zone.to_owned())]);
+        let volume = |name: &str, zones: &[&str]| (name.to_owned(), zones.iter().map(|z| (*z).to_owned()).collect());
+        let mut load = Load { labels: zone("a"), volume_zones: vec![volume("v1", &["a", "b"])], ..Load::default() };
+        let pool = Pool::default();
+        let set = |zones: &[&str]| Some(zones.iter().map(|z| (*z).to_owned()).collect::<BTreeSet<_>>());
+        assert_eq!(zones(&surge(&[keys::ZONE]), &load, &pool), Ok(set(&["a"])));
+        assert_eq!(zones(&surge(&[]), &load, &pool), Ok(set(&["a", "b"])));
+        load.volume_zones.push(volume("v2", &["c"]));
+        assert!(zones(&surge(&[keys::ZONE]), &load, &pool).unwrap_err().0.contains("volume v2 is bound to zone c"));
+        assert!(zones(&surge(&[]), &load, &pool).unwrap_err().0.contains("volume v1 demands a, b"));
+    }
+}

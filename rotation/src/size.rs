@@ -1,0 +1,301 @@
+//! How large the placeholder must be (§9.2, §9.3), and where its volumes hold it (§9.1).
+//!
+//! Requests are counted as the scheduler counts them: containers and sidecars together, init containers one after
+//! another beside the sidecars started before them, Pod-level requests instead where given, overhead on top.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as RawQuantity;
+use noderotation_shared::keys;
+use noderotation_shared::quantity::{Quantity, Resources};
+
+/// What runs on a candidate's node, read on demand and dropped with the pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// The Node's labels.
+    pub labels: BTreeMap<String, String>,
+    /// The claim's `In` requirements, for labels that the Node lacks.
+    pub requirements: BTreeMap<String, Vec<String>>,
+    /// The claim's `status.allocatable`; `None` → no clamp.
+    pub allocatable: Option<Resources>,
+    /// Requests of the Pods that must move.
+    pub moving: Resources,
+    /// How many they are.
+    pub pods: usize,
+    /// Requests of the node's DaemonSet Pods.
+    pub daemons: Resources,
+    /// The zones that each bound volume of the moving Pods allows, with the volume's name.
+    pub volume_zones: Vec<(String, Vec<String>)>,
+}
+
+/// What a Pod is to a drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It must move.
+    Moves,
+    /// A DaemonSet's: the new node brings its own.
+    Daemon,
+    /// Mirror, finished, pinned to this host, or a placeholder.
+    Stays,
+}
+
+/// What this Pod is to a drain of its node.
+pub fn role(pod: &Pod) -> Role {
+    let meta = &pod.metadata;
+    let finished = matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"));
+    let annotated = |key| meta.annotations.as_ref().is_some_and(|a| a.contains_key(key));
+    let owned_by = |kind| meta.owner_references.iter().flatten().any(|o| o.controller == Some(true) && o.kind == kind);
+    let is_placeholder = meta.labels.as_ref().is_some_and(|l| l.contains_key(keys::SURGE_FOR));
+    if finished || is_placeholder || annotated("kubernetes.io/config.mirror") || owned_by("Node") {
+        Role::Stays
+    } else if owned_by("DaemonSet") {
+        Role::Daemon
+    } else if pod.spec.as_ref().is_some_and(is_pinned) {
+        Role::Stays
+    } else {
+        Role::Moves
+    }
+}
+
+/// Whether the Pod demands one host by its name, so that it cannot move at all.
+fn is_pinned(spec: &PodSpec) -> bool {
+    if spec.node_selector.as_ref().is_some_and(|s| s.contains_key(keys::HOSTNAME)) {
+        return true;
+    }
+    let required = spec
+        .affinity
+        .as_ref()
+        .and_then(|a| a.node_affinity.as_ref())
+        .and_then(|n| n.required_during_scheduling_ignored_during_execution.as_ref());
+    let Some(required) = required else { return false };
+    // terms are alternatives: pinned only if every one of them pins
+    !required.node_selector_terms.is_empty()
+        && required.node_selector_terms.iter().all(|term| {
+            let by_label =
+                term.match_expressions.iter().flatten().any(|e| e.key == keys::HOSTNAME && e.operator == "In");
+            let by_name = term.match_fields.iter().flatten().any(|f| f.key == "metadata.name" && f.operator == "In");
+            by_label || by_name
+        })
+}
+
+/// The Pod's requests as the scheduler counts them.
+pub fn requests(pod: &Pod) -> Resources {
+    let Some(spec) = &pod.spec else { return Resources::default() };
+    let mut total = Resources::default();
+    for container in &spec.containers {
+        total.add(&container_requests(pod, container));
+    }
+    let mut sidecars = Resources::default();
+    let mut starting = Resources::default();
+    for init in spec.init_containers.iter().flatten() {
+        let own = container_requests(pod, init);
+        if init.restart_policy.as_deref() == Some("Always") {
+            sidecars.add(&own);
+            starting.raise(&sidecars);
+        } else {
+            let mut beside = sidecars.clone();
+            beside.add(&own);
+            starting.raise(&beside);
+        }
+    }
+    total.add(&sidecars);
+    total.raise(&starting);
+    if let Some(pod_level) = spec.resources.as_ref().and_then(|r| r.requests.as_ref()) {
+        total.0.extend(read(pod_level).0);
+    }
+    total.add(&spec.overhead.as_ref().map(read).unwrap_or_default());
+    total
+}
+
+/// The larger of what the container asks for and what a resize has given it.
+fn container_requests(pod: &Pod, container: &Container) -> Resources {
+    let mut asked = container.resources.as_ref().and_then(|r| r.requests.as_ref()).map(read).unwrap_or_default();
+    let status =
+        pod.status.iter().flat_map(|s| s.container_statuses.iter().chain(s.init_container_statuses.iter()).flatten());
+    let given = status.filter(|s| s.name == container.name).find_map(|s| s.resources.as_ref()?.requests.as_ref());
+    if let Some(given) = given {
+        asked.raise(&read(given));
+    }
+    asked
+}
+
+/// Quantities that can be read; the API server admits no others.
+pub fn read(raw: &BTreeMap<String, RawQuantity>) -> Resources {
+    raw.iter().filter_map(|(name, q)| Some((name.clone(), Quantity::parse(&q.0)?))).collect()
+}
+
+impl Load {
+    /// Counts one Pod of the node.
+    pub fn count(&mut self, pod: &Pod) {
+        match role(pod) {
+            Role::Moves => {
+                self.moving.add(&requests(pod));
+                self.pods += 1;
+            }
+            Role::Daemon => self.daemons.add(&requests(pod)),
+            Role::Stays => {}
+        }
+    }
+
+    /// The volume claims of a Pod that must move.
+    pub fn volume_claims(pod: &Pod) -> Vec<String> {
+        if role(pod) != Role::Moves {
+            return Vec::new();
+        }
+        let ephemeral = |volume: &k8s_openapi::api::core::v1::Volume| {
+            let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
+            volume.ephemeral.as_ref().map(|_| format!("{pod_name}-{}", volume.name))
+        };
+        pod.spec
+            .iter()
+            .flat_map(|spec| spec.volumes.iter().flatten())
+            .filter_map(|v| v.persistent_volume_claim.as_ref().map(|c| c.claim_name.clone()).or_else(|| ephemeral(v)))
+            .collect()
+    }
+}
+
+/// The placeholder's requests, and what had to be said about them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// What it requests.
+    pub requests: Resources,
+    /// Reasons and messages: `SurgeClamped`, `SurgeClampBandExceeded`, `SurgeClampRefused`.
+    pub clamps: Vec<(&'static str, String)>,
+}
+
+/// More than this share of a resource cut off is more than rounding and reserved amounts explain.
+const BAND_PERCENT: i64 = 10;
+
+/// Sizes the placeholder (§9.2); `whole_node` raises it to the limit (§9.3).
+pub fn size(load: &Load, whole_node: bool) -> Size {
+    let mut requests = load.moving.clone();
+    let mut clamps = Vec::new();
+    let Some(allocatable) = &load.allocatable else { return Size { requests, clamps } };
+    if whole_node && load.pods > 0 {
+        for name in ["cpu", "memory"].into_iter().chain(load.moving.0.keys().map(String::as_str)) {
+            let limit = allocatable.get(name).minus(load.daemons.get(name));
+            if limit.is_positive() {
+                let entry = requests.0.entry(name.to_owned()).or_default();
+                *entry = (*entry).max(limit);
+            }
+        }
+    }
+    for (name, wanted) in &mut requests.0 {
+        let limit = allocatable.get(name).minus(load.daemons.get(name));
+        if *wanted <= limit || !wanted.is_positive() {
+            continue;
+        }
+        if !limit.is_positive() {
+            clamps.push((
+                "SurgeClampRefused",
+                format!("{name}: the Pods request {wanted}, but nothing of the node's allocatable is left beside its DaemonSets; the full sum is kept"),
+            ));
+            continue;
+        }
+        let cut = wanted.minus(limit);
+        let reason = if cut > wanted.percent(BAND_PERCENT) { "SurgeClampBandExceeded" } else { "SurgeClamped" };
+        clamps.push((reason, format!("{name}: the Pods request {wanted}, the placeholder {limit}, all that the node can allocate beside its DaemonSets")));
+        *wanted = limit;
+    }
+    Size { requests, clamps }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(spec: serde_json::Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap()
+    }
+
+    fn cpu(text: &str) -> serde_json::Value {
+        json!({"requests": {"cpu": text}})
+    }
+
+    fn amounts(pairs: &[(&str, &str)]) -> Resources {
+        pairs.iter().map(|(n, q)| ((*n).to_owned(), Quantity::parse(q).unwrap())).collect()
+    }
+
+    // Expected sums by hand after the scheduler's documented formula.
+    #[test]
+    fn requests_are_counted_as_the_scheduler_counts_them() {
+        for (spec, want) in [
+            (
+                json!({"containers": [{"name": "a", "resources": cpu("500m")}, {"name": "b", "resources": cpu("250m")}]}),
+                "750m",
+            ),
+            (
+                json!({"containers": [{"name": "a", "resources": cpu("1")}], "initContainers": [{"name": "i", "resources": cpu("3")}]}),
+                "3",
+            ),
+            (
+                json!({"containers": [{"name": "a", "resources": cpu("1")}],
+                    "initContainers": [{"name": "s", "restartPolicy": "Always", "resources": cpu("500m")}, {"name": "i", "resources": cpu("600m")}]}),
+                "1500m",
+            ),
+            (
+                json!({"containers": [{"name": "a", "resources": cpu("1")}],
+                    "initContainers": [{"name": "i", "resources": cpu("2")}, {"name": "s", "restartPolicy": "Always", "resources": cpu("500m")}]}),
+                "2",
+            ),
+            (json!({"containers": [{"name": "a", "resources": cpu("1")}], "overhead": {"cpu": "100m"}}), "1100m"),
+            (json!({"containers": [{"name": "a", "resources": cpu("1")}], "resources": cpu("4")}), "4"),
+            (json!({"containers": [{"name": "a"}]}), "0"),
+        ] {
+            assert_eq!(requests(&pod(spec.clone())).get("cpu"), Quantity::parse(want).unwrap(), "{spec}");
+        }
+    }
+
+    #[test]
+    fn who_must_move() {
+        let with = |meta: serde_json::Value, spec: serde_json::Value, phase: &str| {
+            serde_json::from_value::<Pod>(json!({"metadata": meta, "spec": spec, "status": {"phase": phase}})).unwrap()
+        };
+        let plain = json!({"containers": []});
+        assert_eq!(role(&with(json!({}), plain.clone(), "Running")), Role::Moves);
+        assert_eq!(role(&with(json!({}), plain.clone(), "Succeeded")), Role::Stays);
+        let daemon = json!({"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true}]});
+        assert_eq!(role(&with(daemon, plain.clone(), "Running")), Role::Daemon);
+        let mirror = json!({"annotations": {"kubernetes.io/config.mirror": "x"}});
+        assert_eq!(role(&with(mirror, plain.clone(), "Running")), Role::Stays);
+        let pinned = json!({"containers": [], "nodeSelector": {"kubernetes.io/hostname": "h"}});
+        assert_eq!(role(&with(json!({}), pinned, "Running")), Role::Stays);
+        let ours = json!({"labels": {"noderotation.io/surge-for": "x"}});
+        assert_eq!(role(&with(ours, plain, "Running")), Role::Stays);
+    }
+
+    #[test]
+    fn the_sum_is_clamped_per_resource() {
+        let load = Load {
+            allocatable: Some(amounts(&[("cpu", "4"), ("memory", "8Gi")])),
+            daemons: amounts(&[("cpu", "200m"), ("gpu", "1")]),
+            moving: amounts(&[("cpu", "3900m"), ("memory", "10Gi"), ("gpu", "1")]),
+            pods: 3,
+            ..Load::default()
+        };
+        let sized = size(&load, false);
+        assert_eq!(sized.requests, amounts(&[("cpu", "3800m"), ("memory", "8Gi"), ("gpu", "1")]));
+        let reasons: Vec<_> = sized.clamps.iter().map(|(r, m)| (*r, m.split(':').next().unwrap())).collect();
+        assert_eq!(
+            reasons,
+            [("SurgeClamped", "cpu"), ("SurgeClampRefused", "gpu"), ("SurgeClampBandExceeded", "memory")]
+        );
+    }
+
+    #[test]
+    fn whole_node_raises_and_never_lowers() {
+        let mut load = Load {
+            allocatable: Some(amounts(&[("cpu", "4"), ("memory", "8Gi"), ("pods", "20")])),
+            daemons: amounts(&[("cpu", "1")]),
+            moving: amounts(&[("cpu", "500m")]),
+            pods: 1,
+            ..Load::default()
+        };
+        assert_eq!(size(&load, true).requests, amounts(&[("cpu", "3"), ("memory", "8Gi")]));
+        load.pods = 0;
+        load.moving = Resources::default();
+        assert_eq!(size(&load, true).requests, Resources::default());
+    }
+}
