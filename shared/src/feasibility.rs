@@ -180,9 +180,35 @@ impl Code {
     }
 }
 
+impl Code {
+    /// Its name, also an Event's reason.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoWindows => "NoWindows",
+            Self::KBelowOne => "KBelowOne",
+            Self::KBelowTwo => "KBelowTwo",
+            Self::ANonPositive => "ANonPositive",
+            Self::AVeryAggressive => "AVeryAggressive",
+            Self::OverrideNonPositive => "OverrideNonPositive",
+            Self::OverrideGBelowOne => "OverrideGBelowOne",
+            Self::OverrideGBelowK => "OverrideGBelowK",
+            Self::TGPUnset => "TGPUnset",
+            Self::HardCapExceeded => "HardCapExceeded",
+            Self::RetryBackoffShort => "RetryBackoffShort",
+            Self::DrainEstimateAboveTGP => "DrainEstimateAboveTGP",
+            Self::ProvisioningEstimateAboveReadyTimeout => "ProvisioningEstimateAboveReadyTimeout",
+            Self::ZoneNotRequired => "ZoneNotRequired",
+            Self::ThroughputBelowArrival => "ThroughputBelowArrival",
+            Self::ThroughputBurstShortfall => "ThroughputBurstShortfall",
+            Self::RotationSpansNextWindow => "RotationSpansNextWindow",
+            Self::ExclusionStarvesClaims => "ExclusionStarvesClaims",
+        }
+    }
+}
+
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:?}")
+        f.write_str(self.name())
     }
 }
 

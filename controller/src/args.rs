@@ -1,0 +1,128 @@
+//! Flags; each has an environment variable.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+
+/// Rotates Karpenter nodes inside maintenance windows, replacement first.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "noderotation-controller", version = version(), about, max_term_width = 100)]
+pub struct Args {
+    /// Namespace of the lease and of the placeholder Pods.
+    #[arg(long, env = "NODEROTATION_NAMESPACE", default_value = "noderotation")]
+    pub namespace: String,
+
+    /// Name of this replica in the lease; a random suffix is added. In a Pod: its name.
+    #[arg(long, env = "POD_NAME", default_value = "noderotation-controller")]
+    pub identity: String,
+
+    /// PriorityClass of the placeholder Pods; must be lower than that of any workload.
+    #[arg(long, env = "NODEROTATION_PRIORITY_CLASS", default_value = "noderotation-placeholder")]
+    pub priority_class: String,
+
+    /// Image of the placeholder Pods; it has to do nothing.
+    #[arg(long, env = "NODEROTATION_PLACEHOLDER_IMAGE", default_value = "registry.k8s.io/pause:3.10")]
+    pub placeholder_image: String,
+
+    /// Where /healthz, /readyz and /metrics are served.
+    #[arg(long, env = "NODEROTATION_LISTEN", default_value = "0.0.0.0:8080")]
+    pub listen: SocketAddr,
+
+    /// NodePools worked on at a time, from 1.
+    #[arg(long, env = "NODEROTATION_WORKERS", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub workers: u8,
+
+    /// How long a lease lasts after its last renewal.
+    #[arg(long, env = "NODEROTATION_LEASE_DURATION", default_value = "15s", value_parser = seconds)]
+    pub lease_duration: Duration,
+
+    /// A leader that could not renew for this long ends its process; less than --lease-duration.
+    #[arg(long, env = "NODEROTATION_RENEW_DEADLINE", default_value = "10s", value_parser = seconds)]
+    pub renew_deadline: Duration,
+
+    /// How often the lease is renewed.
+    #[arg(long, env = "NODEROTATION_RETRY_PERIOD", default_value = "2s", value_parser = seconds)]
+    pub retry_period: Duration,
+
+    /// Requests per second to the API server, lease requests aside.
+    #[arg(long, env = "NODEROTATION_API_RATE", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+    pub api_rate: u16,
+
+    /// Requests that may be sent at once before --api-rate holds.
+    #[arg(long, env = "NODEROTATION_API_BURST", default_value_t = 40, value_parser = clap::value_parser!(u16).range(1..))]
+    pub api_burst: u16,
+
+    /// Kubeconfig; unset: $KUBECONFIG, ~/.kube/config, or the Pod's service account.
+    #[arg(long, env = "NODEROTATION_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Form of the log lines.
+    #[arg(long, env = "NODEROTATION_LOG_FORMAT", value_enum, default_value_t = LogFormat::Json)]
+    pub log_format: LogFormat,
+
+    /// Least severe level that is logged.
+    #[arg(long, env = "NODEROTATION_LOG_LEVEL", default_value = "info", value_parser = ["error", "warn", "info", "debug", "trace"])]
+    pub log_level: String,
+}
+
+/// Form of the log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// For people.
+    Text,
+}
+
+impl Args {
+    /// What one flag cannot say alone.
+    pub fn check(&self) -> Result<(), String> {
+        if self.renew_deadline >= self.lease_duration {
+            return Err(format!(
+                "--renew-deadline {:?} must be shorter than --lease-duration {:?}: a leader has to stop before another may start",
+                self.renew_deadline, self.lease_duration
+            ));
+        }
+        if self.retry_period >= self.renew_deadline {
+            return Err(format!(
+                "--retry-period {:?} must be shorter than --renew-deadline {:?}",
+                self.retry_period, self.renew_deadline
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The program's version with that of its time zone database.
+pub fn version() -> &'static str {
+    static VERSION: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    VERSION.get_or_init(|| format!("{} (tzdata {})", env!("CARGO_PKG_VERSION"), noderotation_shared::zone::database_version()))
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    noderotation_shared::duration::parse(text)
+        .and_then(|d| Duration::try_from(d).ok())
+        .filter(|d| !d.is_zero())
+        .ok_or_else(|| "write a duration above zero such as 15s".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn flags_are_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_leader_stops_before_another_starts() {
+        let args = Args::parse_from(["x", "--renew-deadline", "20s"]);
+        assert!(args.check().is_err());
+        assert!(Args::parse_from(["x"]).check().is_ok());
+        assert!(Args::try_parse_from(["x", "--lease-duration", "10"]).is_err());
+    }
+}

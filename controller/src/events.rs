@@ -1,0 +1,122 @@
+//! Kubernetes Events (§11): written beside the loops, never waited for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::api::{Api, Outcome};
+
+/// What an Event is about.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// `NodePool` or `NodeClaim` or `RotationPolicy`.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Its UID, where known.
+    pub uid: String,
+}
+
+/// One Event.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// What it is about.
+    pub about: About,
+    /// Its reason, one of §11.
+    pub reason: &'static str,
+    /// In a sentence.
+    pub note: String,
+}
+
+/// Reasons that are no warning.
+const NORMAL: [&str; 3] = ["RotationStarted", "RotationCompleted", "SurgeClamped"];
+
+/// An Event's note may not be longer.
+const NOTE_BYTES: usize = 1_024;
+
+/// Takes Events from everywhere; a full queue drops the newest rather than holding up a rotation.
+#[derive(Clone)]
+pub struct Recorder(mpsc::Sender<Event>);
+
+impl Recorder {
+    /// A recorder, and where its Events come out.
+    pub fn new() -> (Self, mpsc::Receiver<Event>) {
+        let (sender, receiver) = mpsc::channel(256);
+        (Self(sender), receiver)
+    }
+
+    /// Records an Event.
+    pub fn record(&self, event: Event) {
+        if let Err(error) = self.0.try_send(event) {
+            tracing::warn!(%error, "event dropped");
+        }
+    }
+}
+
+/// Writes Events as they come. Returns when every recorder is gone.
+pub async fn write(api: Api, mut events: mpsc::Receiver<Event>, instance: Arc<str>) {
+    // Events about objects without a namespace live in this one
+    let path = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let count = AtomicU32::new(0);
+    while let Some(event) = events.recv().await {
+        let now = Timestamp::now();
+        let n = count.fetch_add(1, Ordering::Relaxed);
+        let api_version = match event.about.kind {
+            "RotationPolicy" => "noderotation.io/v1alpha1",
+            _ => "karpenter.sh/v1",
+        };
+        let head: String = event.about.name.chars().take(200).collect();
+        let body = json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": format!("{head}.{:x}.{n:x}", now.as_nanosecond()), "namespace": "default"},
+            "type": if NORMAL.contains(&event.reason) { "Normal" } else { "Warning" },
+            "reason": event.reason,
+            "action": "Rotate",
+            "note": shortened(&event.note, NOTE_BYTES),
+            "eventTime": micros(now),
+            "regarding": {"apiVersion": api_version, "kind": event.about.kind, "name": event.about.name, "uid": event.about.uid},
+            "reportingController": "noderotation.io/controller",
+            "reportingInstance": &*instance,
+        });
+        match api.create(path, &body).await {
+            Outcome::Claimed(_) => {}
+            other => tracing::warn!(reason = event.reason, about = event.about.name, outcome = ?other, "event not written"),
+        }
+    }
+}
+
+/// RFC 3339 with microseconds, as `eventTime` demands.
+fn micros(at: Timestamp) -> String {
+    format!("{at:.6}")
+}
+
+/// `text` cut at a character's boundary so that it has at most `bytes` bytes.
+pub fn shortened(text: &str, bytes: usize) -> String {
+    if text.len() <= bytes {
+        return text.to_owned();
+    }
+    let end = (0..=bytes.saturating_sub('…'.len_utf8())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}…", text.get(..end).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_cut_at_characters() {
+        assert_eq!(shortened("äöü", 6), "äöü");
+        assert_eq!(shortened("äöüß", 7), "äö…");
+        assert!(shortened(&"界".repeat(1000), NOTE_BYTES).len() <= NOTE_BYTES);
+    }
+
+    #[test]
+    fn event_time_has_microseconds() {
+        let at: Timestamp = "2026-12-06T14:00:00.1234567Z".parse().unwrap();
+        assert_eq!(micros(at), "2026-12-06T14:00:00.123456Z");
+    }
+}

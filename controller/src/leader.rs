@@ -1,0 +1,271 @@
+//! Leader election on the Lease API (§8, *Leadership*).
+//!
+//! The lease saves work; it is not the safety: every write is conditional. A candidate counts from when *it* saw the
+//! lease change, on its own monotonic clock, and takes over only against the version it saw. A leader that could not
+//! renew within the deadline stops writing at once and ends its process.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use kube::core::WatchEvent;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{Api, Outcome, ReadError, with_causes};
+use crate::queue::{random_bits, random_fraction};
+
+/// The lease's name.
+pub const NAME: &str = "noderotation-controller";
+
+/// How long what lasts.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// After its last renewal a lease lasts so long.
+    pub duration: Duration,
+    /// A leader that could not renew for so long is none.
+    pub renew_deadline: Duration,
+    /// Between two renewals.
+    pub retry_period: Duration,
+}
+
+/// The right to write, for as long as renewals succeed.
+#[derive(Clone)]
+pub struct Term {
+    valid_until: Arc<Mutex<Instant>>,
+}
+
+impl Term {
+    fn new(until: Instant) -> Self {
+        Self { valid_until: Arc::new(Mutex::new(until)) }
+    }
+
+    /// Whether the term still runs; asked before every write.
+    pub fn check(&self) -> Result<(), String> {
+        let until = *self.valid_until.lock().unwrap_or_else(PoisonError::into_inner);
+        if Instant::now() < until { Ok(()) } else { Err("the lease was not renewed in time".into()) }
+    }
+
+    fn extend(&self, until: Instant) {
+        *self.valid_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+}
+
+/// A candidate for the lease.
+pub struct Election {
+    api: Api,
+    namespace: String,
+    identity: String,
+    timing: Timing,
+}
+
+/// The lease as it was seen, and since when.
+struct Seen {
+    lease: Value,
+    at: Instant,
+}
+
+impl Election {
+    /// A candidate; `name` gets a random suffix, so that a restarted Pod is another holder.
+    pub fn new(api: &Api, namespace: &str, name: &str, timing: Timing) -> Self {
+        Self { api: api.unlimited(), namespace: namespace.into(), identity: format!("{name}_{:016x}", random_bits()), timing }
+    }
+
+    /// This candidate's identity.
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    fn collection(&self) -> String {
+        format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace)
+    }
+
+    fn path(&self) -> String {
+        format!("{}/{NAME}", self.collection())
+    }
+
+    /// Stands by until the lease is ours.
+    pub async fn win(&self) -> Term {
+        let mut seen: Option<Seen> = None;
+        loop {
+            if let Err(why) = self.look(&mut seen).await {
+                tracing::warn!(why, "lease cannot be read");
+                self.pause().await;
+                continue;
+            }
+            let began = Instant::now();
+            match self.try_take(seen.as_ref()).await {
+                Ok(true) => {
+                    tracing::info!(identity = self.identity, "leading");
+                    return Term::new(began + self.timing.renew_deadline);
+                }
+                Ok(false) => self.wait_for_change(seen.as_ref()).await,
+                Err(why) => {
+                    tracing::warn!(why, "lease cannot be taken");
+                    self.pause().await;
+                }
+            }
+        }
+    }
+
+    /// Renews for ever; returns with the reason when the term is lost, and quietly when `stop` is set.
+    pub async fn hold(&self, term: &Term, stop: &CancellationToken) -> Result<(), String> {
+        let mut last = Instant::now();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                () = self.pause() => {}
+            }
+            let began = Instant::now();
+            match self.renew().await {
+                Ok(()) => {
+                    last = began;
+                    term.extend(began + self.timing.renew_deadline);
+                }
+                Err(Renewal::Lost(holder)) => return Err(format!("the lease is held by {holder:?}")),
+                Err(Renewal::Failed(why)) => tracing::warn!(why, "lease not renewed"),
+            }
+            if last.elapsed() >= self.timing.renew_deadline {
+                return Err(format!("the lease could not be renewed for {:?}", self.timing.renew_deadline));
+            }
+        }
+    }
+
+    /// Gives the lease up, so that another takes over at once. Best effort.
+    pub async fn release(&self) {
+        let Ok(text) = self.api.get(&self.path()).await else { return };
+        let Ok(lease) = serde_json::from_str::<Value>(&text) else { return };
+        if holder(&lease) != self.identity {
+            return;
+        }
+        let outcome = self.api.replace(&self.path(), &self.lease(&lease, "", 1)).await;
+        tracing::info!(outcome = outcome.word(), "lease released");
+    }
+
+    async fn pause(&self) {
+        tokio::time::sleep(self.timing.retry_period.mul_f64(0.9 + random_fraction() / 5.0)).await;
+    }
+
+    /// Reads the lease; it counts as changed when its version did.
+    async fn look(&self, seen: &mut Option<Seen>) -> Result<(), String> {
+        match self.api.get(&self.path()).await {
+            Ok(text) => {
+                let lease: Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+                if seen.as_ref().is_none_or(|s| version(&s.lease) != version(&lease)) {
+                    *seen = Some(Seen { lease, at: Instant::now() });
+                }
+                Ok(())
+            }
+            Err(ReadError::NotFound) => {
+                *seen = None;
+                Ok(())
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Creates the lease, or takes one that is free or that nobody renewed for its whole duration before our eyes.
+    async fn try_take(&self, seen: Option<&Seen>) -> Result<bool, String> {
+        let outcome = match seen {
+            None => {
+                let mut lease = self.lease(&json!({}), &self.identity, 0);
+                lease["metadata"] = json!({"name": NAME, "namespace": self.namespace});
+                self.api.create(&self.collection(), &lease).await
+            }
+            Some(seen) if self.is_free(seen) => {
+                self.api.replace(&self.path(), &self.lease(&seen.lease, &self.identity, 0)).await
+            }
+            Some(_) => return Ok(false),
+        };
+        match outcome {
+            Outcome::Claimed(_) => Ok(true),
+            Outcome::Raced | Outcome::Gone => Ok(false),
+            Outcome::Unknown(why) | Outcome::Refused(why) | Outcome::Throttled(_, why) => Err(why),
+        }
+    }
+
+    fn is_free(&self, seen: &Seen) -> bool {
+        holder(&seen.lease).is_empty() || seen.at.elapsed() >= duration_of(&seen.lease, self.timing.duration)
+    }
+
+    /// Waits until the lease changes or may be taken.
+    async fn wait_for_change(&self, seen: Option<&Seen>) {
+        let Some(seen) = seen else { return self.pause().await };
+        let expires = seen.at + duration_of(&seen.lease, self.timing.duration);
+        let query = format!(
+            "watch=true&fieldSelector=metadata.name%3D{NAME}&resourceVersion={}&timeoutSeconds=240",
+            version(&seen.lease)
+        );
+        let changed = async {
+            let request = http::Request::get(format!("{}?{query}", self.collection())).body(Vec::new());
+            let Ok(request) = request else { return self.pause().await };
+            match self.api.client().request_events::<Value>(request).await {
+                Ok(events) => {
+                    let first = std::pin::pin!(events).next().await;
+                    // a watch that ends at once must not become a busy loop
+                    if !matches!(first, Some(Ok(WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Deleted(_)))) {
+                        self.pause().await;
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(error = with_causes(&error), "lease cannot be watched");
+                    self.pause().await;
+                }
+            }
+        };
+        tokio::select! { () = changed => {}, () = tokio::time::sleep_until(expires) => {} }
+    }
+
+    async fn renew(&self) -> Result<(), Renewal> {
+        let text = self.api.get(&self.path()).await.map_err(|e| Renewal::Failed(e.to_string()))?;
+        let lease: Value = serde_json::from_str(&text).map_err(|e| Renewal::Failed(e.to_string()))?;
+        if holder(&lease) != self.identity {
+            return Err(Renewal::Lost(holder(&lease).to_owned()));
+        }
+        match self.api.replace(&self.path(), &self.lease(&lease, &self.identity, 0)).await {
+            Outcome::Claimed(_) => Ok(()),
+            other => Err(Renewal::Failed(format!("{other:?}"))),
+        }
+    }
+
+    /// `old` with this holder; `seconds` 0 means the configured duration.
+    fn lease(&self, old: &Value, holder_identity: &str, seconds: u64) -> Value {
+        let now = format!("{:.6}", Timestamp::now());
+        let seconds = if seconds == 0 { self.timing.duration.as_secs().max(1) } else { seconds };
+        let changes = holder(old) != holder_identity && !holder_identity.is_empty();
+        let transitions = old.pointer("/spec/leaseTransitions").and_then(Value::as_i64).unwrap_or(0);
+        let acquired = old.pointer("/spec/acquireTime").cloned().filter(|_| !changes).unwrap_or_else(|| now.clone().into());
+        json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": old.get("metadata").cloned().unwrap_or_default(),
+            "spec": {
+                "holderIdentity": holder_identity,
+                "leaseDurationSeconds": seconds,
+                "acquireTime": acquired,
+                "renewTime": now,
+                "leaseTransitions": transitions + i64::from(changes),
+            },
+        })
+    }
+}
+
+enum Renewal {
+    Lost(String),
+    Failed(String),
+}
+
+fn holder(lease: &Value) -> &str {
+    lease.pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn version(lease: &Value) -> &str {
+    lease.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn duration_of(lease: &Value, otherwise: Duration) -> Duration {
+    lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_u64).map_or(otherwise, Duration::from_secs)
+}

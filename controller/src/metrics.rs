@@ -1,0 +1,342 @@
+//! What /metrics shows (§11).
+//!
+//! Counters and histograms follow announcements and requests. The gauges by NodePool are not kept at all: they are
+//! written at each scrape from the report of the pool's last pass, so that they disappear with the pool.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use noderotation_shared::feasibility::Derived;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::queue::Queue;
+use crate::watch::view::{Freshness, STALE_AFTER};
+
+type Labels<const N: usize> = [(&'static str, String); N];
+type Counters<const N: usize> = Family<LabelSet<N>, Counter<u64, AtomicU64>>;
+
+/// Label pairs in a fixed order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LabelSet<const N: usize>(Labels<N>);
+
+impl<const N: usize> EncodeLabelSet for LabelSet<N> {
+    fn encode(&self, encoder: &mut prometheus_client::encoding::LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.0.as_slice().encode(encoder)
+    }
+}
+
+/// What the last pass over a pool found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The pool.
+    pub pool: String,
+    /// The governing policy, if any.
+    pub policy: Option<String>,
+    /// The pool is in conflict or its winner invalid.
+    pub is_blocked: bool,
+    /// Eligible claims.
+    pub candidates: usize,
+    /// Due, held back by their backoff alone.
+    pub in_backoff: usize,
+    /// A rotation is in flight.
+    pub in_progress: bool,
+    /// The window is open.
+    pub window_active: bool,
+    /// When it opens next.
+    pub next_open: Option<Timestamp>,
+    /// Until when the pool is frozen.
+    pub frozen_until: Option<Timestamp>,
+    /// The drain exceeds its bound.
+    pub drain_stuck: bool,
+    /// Of the claim in rotation.
+    pub retry_count: i64,
+    /// Claims born with less than their lead time.
+    pub short_lead: usize,
+    /// The values of §2.
+    pub derived: Option<Derived>,
+}
+
+/// All of it.
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    reports: Arc<Mutex<BTreeMap<String, Report>>>,
+    completed: Counters<2>,
+    fallback: Counters<1>,
+    missed: Counters<1>,
+    duration: Family<LabelSet<2>, Histogram, fn() -> Histogram>,
+    reconciles: Counters<1>,
+    reconcile_seconds: Histogram,
+    requests: Counters<3>,
+    queue_wait: Family<LabelSet<1>, Histogram, fn() -> Histogram>,
+    retries: Counters<1>,
+    writes: Counters<2>,
+    lists: Counters<2>,
+    lateness: Histogram,
+    leader: Gauge<i64, AtomicI64>,
+}
+
+fn phase_buckets() -> Histogram {
+    Histogram::new([15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_200.0, 2_400.0, 3_600.0, 7_200.0, 14_400.0, 86_400.0])
+}
+
+fn short_buckets() -> Histogram {
+    Histogram::new([0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0])
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// An empty registry with everything registered.
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("noderotation");
+        let reports: Arc<Mutex<BTreeMap<String, Report>>> = Arc::default();
+        let metrics = Self {
+            reports: reports.clone(),
+            completed: Family::default(),
+            fallback: Family::default(),
+            missed: Family::default(),
+            duration: Family::new_with_constructor(phase_buckets),
+            reconciles: Family::default(),
+            reconcile_seconds: short_buckets(),
+            requests: Family::default(),
+            queue_wait: Family::new_with_constructor(short_buckets),
+            retries: Family::default(),
+            writes: Family::default(),
+            lists: Family::default(),
+            lateness: short_buckets(),
+            leader: Gauge::default(),
+            registry: Mutex::new(Registry::default()),
+        };
+        let r = &mut registry;
+        r.register("completed", "Rotations that ended, by outcome", metrics.completed.clone());
+        r.register("forceful_fallback", "Rotations started without a surge", metrics.fallback.clone());
+        r.register("window_missed", "Windows that closed with due nodes and no success", metrics.missed.clone());
+        r.register_with_unit("duration", "Length of a successful rotation's phases", Unit::Seconds, metrics.duration.clone());
+        r.register("reconcile", "Passes over a NodePool, by result", metrics.reconciles.clone());
+        r.register_with_unit("reconcile_duration", "Length of a pass", Unit::Seconds, metrics.reconcile_seconds.clone());
+        r.register("api_requests", "Requests to the API server", metrics.requests.clone());
+        r.register_with_unit("queue_wait", "From due to begun", Unit::Seconds, metrics.queue_wait.clone());
+        r.register("retries", "Passes put back after a failure", metrics.retries.clone());
+        r.register("write_outcomes", "Conditional writes, by step and outcome", metrics.writes.clone());
+        r.register("watch_lists", "Complete lists, by reason", metrics.lists.clone());
+        r.register_with_unit("wakeup_lateness", "How late exact wake-ups were", Unit::Seconds, metrics.lateness.clone());
+        r.register("leader", "1 where this process is the leader", metrics.leader.clone());
+        let build = Info::new(LabelSet([
+            ("version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("tzdata", noderotation_shared::zone::database_version().to_owned()),
+        ]));
+        r.register("build", "Version of the program and of its time zone database", build);
+        r.register_collector(Box::new(PoolGauges(reports)));
+        Self { registry: Mutex::new(registry), ..metrics }
+    }
+
+    /// Adds what queue and watches know of themselves.
+    pub fn observe_loops(&self, queue: Arc<Queue>, fresh: Arc<Freshness>) {
+        lock(&self.registry).register_collector(Box::new(Loops { queue, fresh }));
+    }
+
+    /// The page.
+    pub fn render(&self) -> String {
+        let mut page = String::new();
+        // writing to a String cannot fail
+        let _ = prometheus_client::encoding::text::encode(&mut page, &lock(&self.registry));
+        page
+    }
+
+    /// A rotation ended.
+    pub fn completed(&self, pool: &str, outcome: &'static str) {
+        let labels = LabelSet([("nodepool", pool.to_owned()), ("outcome", outcome.to_owned())]);
+        self.completed.get_or_create(&labels).inc();
+    }
+
+    /// A phase of a successful rotation.
+    pub fn phase(&self, pool: &str, phase: &'static str, seconds: f64) {
+        let labels = LabelSet([("nodepool", pool.to_owned()), ("phase", phase.to_owned())]);
+        self.duration.get_or_create(&labels).observe(seconds);
+    }
+
+    /// A surge-less start.
+    pub fn fallback(&self, pool: &str) {
+        self.fallback.get_or_create(&LabelSet([("nodepool", pool.to_owned())])).inc();
+    }
+
+    /// A window closed with work undone.
+    pub fn missed(&self, pool: &str) {
+        self.missed.get_or_create(&LabelSet([("nodepool", pool.to_owned())])).inc();
+    }
+
+    /// A pass ended.
+    pub fn reconciled(&self, result: &'static str, length: Duration) {
+        self.reconciles.get_or_create(&LabelSet([("result", result.to_owned())])).inc();
+        self.reconcile_seconds.observe(length.as_secs_f64());
+    }
+
+    /// A request was answered; code 0: by nobody.
+    pub fn api_request(&self, verb: &'static str, resource: &'static str, code: u16) {
+        let labels = LabelSet([("verb", verb.to_owned()), ("resource", resource.to_owned()), ("code", code.to_string())]);
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// A pass began this long after it was due.
+    pub fn waited(&self, queue: &'static str, wait: Duration) {
+        self.queue_wait.get_or_create(&LabelSet([("loop", queue.to_owned())])).observe(wait.as_secs_f64());
+    }
+
+    /// An exact wake-up came this late.
+    pub fn woke_late(&self, by: Duration) {
+        self.lateness.observe(by.as_secs_f64());
+    }
+
+    /// A pass was put back.
+    pub fn retried(&self, queue: &'static str) {
+        self.retries.get_or_create(&LabelSet([("loop", queue.to_owned())])).inc();
+    }
+
+    /// A conditional write was answered.
+    pub fn wrote(&self, step: &'static str, outcome: &'static str) {
+        self.writes.get_or_create(&LabelSet([("step", step.to_owned()), ("outcome", outcome.to_owned())])).inc();
+    }
+
+    /// A complete list began.
+    pub fn watch_list(&self, resource: &'static str, reason: &'static str) {
+        self.lists.get_or_create(&LabelSet([("resource", resource.to_owned()), ("reason", reason.to_owned())])).inc();
+    }
+
+    /// Whether this process leads.
+    pub fn set_leader(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
+    }
+
+    /// What the last pass over a pool found.
+    pub fn report(&self, report: Report) {
+        lock(&self.reports).insert(report.pool.clone(), report);
+    }
+
+    /// The pool is gone: its gauges, counters and histograms go, too.
+    pub fn forget_pool(&self, pool: &str) {
+        lock(&self.reports).remove(pool);
+        for outcome in ["success", "failure", "expired"] {
+            self.completed.remove(&LabelSet([("nodepool", pool.to_owned()), ("outcome", outcome.to_owned())]));
+        }
+        for phase in ["surge_wait", "drain"] {
+            self.duration.remove(&LabelSet([("nodepool", pool.to_owned()), ("phase", phase.to_owned())]));
+        }
+        self.fallback.remove(&LabelSet([("nodepool", pool.to_owned())]));
+        self.missed.remove(&LabelSet([("nodepool", pool.to_owned())]));
+    }
+
+    /// The report of every pool that had a pass.
+    pub fn reports(&self) -> BTreeMap<String, Report> {
+        lock(&self.reports).clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Debug)]
+struct PoolGauges(Arc<Mutex<BTreeMap<String, Report>>>);
+
+/// One gauge: its name, its help, and its value where it has one.
+type PoolGauge = (&'static str, &'static str, fn(&Report) -> Option<f64>);
+
+#[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+const POOL_GAUGES: [PoolGauge; 17] = [
+    ("candidates", "NodeClaims that meet every condition", |r| governed(r, r.candidates as f64)),
+    ("in_backoff", "NodeClaims that are due and held back only by their backoff", |r| governed(r, r.in_backoff as f64)),
+    ("in_progress", "1 while a rotation is in flight", |r| governed(r, flag(r.in_progress))),
+    ("window_active", "1 while the maintenance window is open", |r| governed(r, flag(r.window_active))),
+    ("policy_conflict", "1 while policies tie or the winner is invalid", |r| {
+        (r.is_blocked || r.policy.is_some()).then(|| flag(r.is_blocked))
+    }),
+    ("freeze_until_timestamp_seconds", "Until when the pool is frozen; 0: not", |r| governed(r, seconds(r.frozen_until))),
+    ("age_threshold_seconds", "A: the age at which a node is due", |r| r.derived.as_ref().map(|d| d.a.map_or(0.0, |a| a.as_secs_f64()))),
+    ("rotation_chances", "G: chances really guaranteed", |r| r.derived.as_ref().map(|d| d.g as f64)),
+    ("throughput_capacity", "C: starts per occurrence", |r| r.derived.as_ref().map(|d| d.c as f64)),
+    ("t_rot_estimate_seconds", "Expected length of one rotation", |r| r.derived.as_ref().map(|d| d.t_rot_est.as_secs_f64())),
+    ("t_rot_bound_seconds", "Upper bound of one rotation", |r| r.derived.as_ref().map(|d| d.t_rot.as_secs_f64())),
+    ("window_period_seconds", "P: the largest distance between two openings", |r| r.derived.as_ref().map(|d| d.p.as_secs_f64())),
+    ("next_window_open_timestamp_seconds", "When the window opens next; 0: never", |r| governed(r, seconds(r.next_open))),
+    ("short_lead_nodes", "NodeClaims born with less than their lead time", |r| governed(r, r.short_lead as f64)),
+    ("drain_stuck", "1 while a drain exceeds its bound", |r| governed(r, flag(r.drain_stuck))),
+    ("retry_count", "Failed attempts of the claim in rotation", |r| governed(r, r.retry_count as f64)),
+    ("governed", "1 where a policy governs the NodePool", |r| Some(flag(r.policy.is_some()))),
+];
+
+fn governed(report: &Report, value: f64) -> Option<f64> {
+    report.policy.is_some().then_some(value)
+}
+
+fn flag(is_set: bool) -> f64 {
+    f64::from(u8::from(is_set))
+}
+
+#[allow(clippy::cast_precision_loss, reason = "seconds since 1970")]
+fn seconds(at: Option<Timestamp>) -> f64 {
+    at.map_or(0.0, |at| at.as_second() as f64)
+}
+
+impl Collector for PoolGauges {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let reports = lock(&self.0);
+        for (name, help, value) in POOL_GAUGES {
+            let sample = ConstGauge::new(0.0f64);
+            let name = format!("noderotation_{name}");
+            let mut family = encoder.encode_descriptor(&name, help, None, sample.metric_type())?;
+            for report in reports.values() {
+                if let Some(value) = value(report) {
+                    let labels = LabelSet([("nodepool", report.pool.clone())]);
+                    ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Loops {
+    queue: Arc<Queue>,
+    fresh: Arc<Freshness>,
+}
+
+impl std::fmt::Debug for Loops {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Loops")
+    }
+}
+
+impl Collector for Loops {
+    #[allow(clippy::cast_possible_wrap, reason = "a count of NodePools")]
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let depth = ConstGauge::new(self.queue.depth() as i64);
+        let mut family = encoder.encode_descriptor("noderotation_queue_depth", "Names that are due", None, depth.metric_type())?;
+        depth.encode(family.encode_family(&LabelSet([("loop", "rotation".to_owned())]))?)?;
+        let ages = self.fresh.ages();
+        let gauge = ConstGauge::new(0.0f64);
+        let mut family = encoder.encode_descriptor("noderotation_watch_age_seconds", "Since the last event or bookmark", None, gauge.metric_type())?;
+        for (resource, age) in &ages {
+            ConstGauge::new(age.as_secs_f64()).encode(family.encode_family(&LabelSet([("resource", (*resource).to_owned())]))?)?;
+        }
+        let mut family = encoder.encode_descriptor("noderotation_watch_stale", "1 where a watch has been silent for too long", None, gauge.metric_type())?;
+        for (resource, age) in &ages {
+            let stale = ConstGauge::new(flag(*age > STALE_AFTER));
+            stale.encode(family.encode_family(&LabelSet([("resource", (*resource).to_owned())]))?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,409 @@
+//! From the API server's JSON to the slim values of `rotation::world`: only what is read is kept.
+//!
+//! Lenient: a field of an unexpected shape is as good as absent, and an object that cannot be read at all is reported
+//! by name and never stops a watch.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use noderotation_rotation::world::{Claim, Marks, Meta, Node, Placeholder, Pool, Requirement, Taint};
+use noderotation_shared::governance::StoredPolicy;
+use noderotation_shared::quantity::{Quantity, Resources};
+use noderotation_shared::{duration, keys};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A kind that the controller keeps.
+pub trait Kept: Clone + PartialEq + Send + Sync + 'static {
+    /// How the API server spells its collection, for example `/api/v1/nodes`.
+    const COLLECTION: &'static str;
+    /// Its plural, for metrics and messages.
+    const RESOURCE: &'static str;
+
+    /// Reads one object. The error says what could not be read.
+    fn read(json: &str) -> Result<Self, String>;
+    /// Its identity.
+    fn meta(&self) -> &Meta;
+    /// Whether two versions of it differ in nothing that is read.
+    fn is_same(&self, other: &Self) -> bool;
+}
+
+/// The metadata that is read; everything else is skipped while parsing.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawMeta {
+    name: String,
+    uid: String,
+    resource_version: String,
+    creation_timestamp: Option<Timestamp>,
+    deletion_timestamp: Option<Timestamp>,
+    generation: Option<i64>,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+}
+
+impl RawMeta {
+    fn slim(&self) -> Meta {
+        Meta {
+            name: self.name.as_str().into(),
+            uid: self.uid.as_str().into(),
+            version: self.resource_version.as_str().into(),
+            created: self.creation_timestamp.unwrap_or(Timestamp::UNIX_EPOCH),
+            deleted: self.deletion_timestamp,
+            marks: Marks::of(self.annotations.iter().map(|(k, v)| (k.as_str(), v.as_str()))),
+        }
+    }
+
+    fn label(&self, key: &str) -> Box<str> {
+        self.labels.get(key).map(|v| v.as_str().into()).unwrap_or_default()
+    }
+}
+
+fn parse<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, String> {
+    serde_json::from_str(json).map_err(|e| e.to_string())
+}
+
+/// The name in an object that could not be read otherwise.
+pub fn name_of(json: &str) -> String {
+    #[derive(Deserialize)]
+    struct Named {
+        #[serde(default)]
+        metadata: Value,
+    }
+    let named: Option<Named> = serde_json::from_str(json).ok();
+    named.and_then(|n| Some(n.metadata.get("name")?.as_str()?.to_owned())).unwrap_or_else(|| "an object without a name".into())
+}
+
+#[derive(Deserialize)]
+struct RawCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    message: String,
+}
+
+fn is_true(conditions: &[RawCondition], kind: &str) -> bool {
+    conditions.iter().any(|c| c.kind == kind && c.status == "True")
+}
+
+/// `expireAfter`: a Go duration, or `Never`. A value that cannot be read counts as `Never`, which rotates nothing.
+fn lifetime(text: Option<&str>) -> Option<SignedDuration> {
+    text.filter(|t| *t != "Never").and_then(duration::parse)
+}
+
+fn amounts(raw: &BTreeMap<String, Value>) -> Resources {
+    let text = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    raw.iter().filter_map(|(name, value)| Some((name.clone(), Quantity::parse(&text(value)?)?))).collect()
+}
+
+impl Kept for Node {
+    const COLLECTION: &'static str = "/api/v1/nodes";
+    const RESOURCE: &'static str = "nodes";
+
+    fn read(json: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Raw {
+            metadata: RawMeta,
+            #[serde(default)]
+            spec: Spec,
+            #[serde(default)]
+            status: Status,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Spec {
+            unschedulable: bool,
+            taints: Vec<RawTaint>,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Status {
+            conditions: Vec<RawCondition>,
+        }
+        let raw: Raw = parse(json)?;
+        Ok(Self {
+            pool: raw.metadata.label(keys::KARPENTER_NODEPOOL),
+            hostname: raw.metadata.label(keys::HOSTNAME),
+            ready: is_true(&raw.status.conditions, "Ready"),
+            initialized: &*raw.metadata.label(keys::KARPENTER_INITIALIZED) == "true",
+            unschedulable: raw.spec.unschedulable,
+            disrupted: raw.spec.taints.iter().any(|t| t.key == keys::KARPENTER_DISRUPTED),
+            meta: raw.metadata.slim(),
+        })
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        let mut other = other.clone();
+        other.meta.version.clone_from(&self.meta.version);
+        *self == other
+    }
+}
+
+#[derive(Deserialize)]
+struct RawTaint {
+    key: String,
+    #[serde(default)]
+    value: String,
+    #[serde(default)]
+    effect: String,
+}
+
+#[derive(Deserialize)]
+struct RawRequirement {
+    key: String,
+    #[serde(default)]
+    operator: String,
+    #[serde(default)]
+    values: Vec<String>,
+}
+
+impl Kept for Claim {
+    const COLLECTION: &'static str = "/apis/karpenter.sh/v1/nodeclaims";
+    const RESOURCE: &'static str = "nodeclaims";
+
+    fn read(json: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Raw {
+            metadata: RawMeta,
+            #[serde(default)]
+            spec: Spec,
+            #[serde(default)]
+            status: Status,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Spec {
+            expire_after: Option<String>,
+            termination_grace_period: Option<String>,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Status {
+            node_name: String,
+            capacity: BTreeMap<String, Value>,
+            conditions: Vec<RawCondition>,
+        }
+        let raw: Raw = parse(json)?;
+        Ok(Self {
+            pool: raw.metadata.label(keys::KARPENTER_NODEPOOL),
+            expire_after: lifetime(raw.spec.expire_after.as_deref()),
+            termination_grace_period: raw.spec.termination_grace_period.as_deref().and_then(duration::parse),
+            node: raw.status.node_name.into(),
+            ready: is_true(&raw.status.conditions, "Ready"),
+            disrupting: is_true(&raw.status.conditions, "DisruptionReason"),
+            capacity: Arc::new(amounts(&raw.status.capacity)),
+            meta: raw.metadata.slim(),
+        })
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        let mut other = other.clone();
+        other.meta.version.clone_from(&self.meta.version);
+        *self == other
+    }
+}
+
+impl Kept for Pool {
+    const COLLECTION: &'static str = "/apis/karpenter.sh/v1/nodepools";
+    const RESOURCE: &'static str = "nodepools";
+
+    fn read(json: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Raw {
+            metadata: RawMeta,
+            #[serde(default)]
+            spec: Spec,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Spec {
+            replicas: Option<Value>,
+            limits: BTreeMap<String, Value>,
+            template: Template,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Template {
+            spec: TemplateSpec,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct TemplateSpec {
+            expire_after: Option<String>,
+            termination_grace_period: Option<String>,
+            taints: Vec<RawTaint>,
+            requirements: Vec<RawRequirement>,
+        }
+        let raw: Raw = parse(json)?;
+        let template = raw.spec.template.spec;
+        Ok(Self {
+            meta: raw.metadata.slim(),
+            labels: raw.metadata.labels,
+            is_static: raw.spec.replicas.is_some(),
+            limits: amounts(&raw.spec.limits),
+            expire_after: lifetime(template.expire_after.as_deref()),
+            termination_grace_period: template.termination_grace_period.as_deref().and_then(duration::parse),
+            taints: template.taints.into_iter().map(|t| Taint { key: t.key, value: t.value, effect: t.effect }).collect(),
+            requirements: template
+                .requirements
+                .into_iter()
+                .map(|r| Requirement { key: r.key, operator: r.operator, values: r.values })
+                .collect(),
+        })
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        let mut other = other.clone();
+        other.meta.version.clone_from(&self.meta.version);
+        *self == other
+    }
+}
+
+impl Kept for Placeholder {
+    const COLLECTION: &'static str = "pods";
+    const RESOURCE: &'static str = "pods";
+
+    fn read(json: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Raw {
+            metadata: RawMeta,
+            #[serde(default)]
+            spec: Spec,
+            #[serde(default)]
+            status: Status,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Spec {
+            node_name: String,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Status {
+            phase: String,
+            conditions: Vec<RawCondition>,
+        }
+        let raw: Raw = parse(json)?;
+        let unschedulable = |c: &&RawCondition| c.kind == "PodScheduled" && c.status == "False" && c.reason == "Unschedulable";
+        Ok(Self {
+            meta: raw.metadata.slim(),
+            node: raw.spec.node_name.into(),
+            phase: raw.status.phase.into(),
+            unschedulable: raw.status.conditions.iter().find(unschedulable).map(|c| c.message.as_str().into()),
+        })
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        let mut other = other.clone();
+        other.meta.version.clone_from(&self.meta.version);
+        *self == other
+    }
+}
+
+/// A RotationPolicy as stored, with what its status says.
+#[derive(Clone, Debug)]
+pub struct PolicyObject {
+    /// Identity.
+    pub meta: Meta,
+    /// The raw spec, by which changes are seen.
+    pub spec: Value,
+    /// The raw status.
+    pub status: Value,
+    /// What was read of it.
+    pub stored: Arc<StoredPolicy>,
+}
+
+impl PartialEq for PolicyObject {
+    fn eq(&self, other: &Self) -> bool {
+        self.meta == other.meta && self.spec == other.spec && self.status == other.status
+    }
+}
+
+impl Kept for PolicyObject {
+    const COLLECTION: &'static str = "/apis/noderotation.io/v1alpha1/rotationpolicies";
+    const RESOURCE: &'static str = "rotationpolicies";
+
+    fn read(json: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Raw {
+            metadata: RawMeta,
+            #[serde(default)]
+            spec: Value,
+            #[serde(default)]
+            status: Value,
+        }
+        let raw: Raw = parse(json)?;
+        let stored = StoredPolicy::read(&raw.metadata.name, raw.metadata.generation, &raw.spec);
+        Ok(Self { meta: raw.metadata.slim(), spec: raw.spec, status: raw.status, stored: Arc::new(stored) })
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.meta.uid == other.meta.uid
+            && self.meta.deleted == other.meta.deleted
+            && self.spec == other.spec
+            && self.stored.generation == other.stored.generation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_keeps_what_is_read() {
+        let claim = Claim::read(
+            r#"{"metadata":{"name":"api-1","uid":"u","resourceVersion":"7","creationTimestamp":"2026-11-01T00:00:00Z",
+                "labels":{"karpenter.sh/nodepool":"api"},"annotations":{"noderotation.io/state":"pending","other":"x"}},
+                "spec":{"expireAfter":"336h","terminationGracePeriod":"1h"},
+                "status":{"nodeName":"n1","capacity":{"cpu":"4","pods":110},"conditions":[{"type":"Ready","status":"True"}]}}"#,
+        )
+        .unwrap();
+        assert_eq!((&*claim.pool, &*claim.node, claim.ready), ("api", "n1", true));
+        assert_eq!(claim.expire_after, Some(SignedDuration::from_hours(336)));
+        assert_eq!(claim.capacity.get("pods"), Quantity::whole(110));
+        assert_eq!(claim.meta.marks.get(keys::STATE), Some("pending"));
+        assert!(!claim.meta.marks.has("other"));
+    }
+
+    #[test]
+    fn a_malformed_policy_is_kept_with_its_problems() {
+        let policy = PolicyObject::read(r#"{"metadata":{"name":"p"},"spec":{"nodePoolSelector":{},"maintenanceWindows":"Mon"}}"#);
+        assert!(policy.unwrap().stored.verdict.is_err());
+        let policy = PolicyObject::read(r#"{"metadata":{"name":"p"}}"#).unwrap();
+        assert!(policy.stored.verdict.is_err() && policy.stored.selector.is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_read_has_a_name() {
+        assert_eq!(name_of(r#"{"metadata":{"name":"x","labels":7}}"#), "x");
+        assert!(Node::read(r#"{"metadata":{"name":"x","labels":7}}"#).is_err());
+    }
+}

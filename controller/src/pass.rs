@@ -1,0 +1,251 @@
+//! One pass over one NodePool: observe, decide, look or apply, announce, again (§8).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use noderotation_rotation::note::Note;
+use noderotation_rotation::step::{Act, Step};
+use noderotation_rotation::world::{Freeze, Ruling, Settings, World};
+use noderotation_rotation::{Decision, decide};
+use noderotation_shared::feasibility::{self, Lifespan};
+use tokio::time::Instant;
+
+use crate::announce::announce;
+use crate::api::{Api, Outcome};
+use crate::apply::apply;
+use crate::events::Recorder;
+use crate::leader::Term;
+use crate::look::look;
+use crate::metrics::{Metrics, Report};
+use crate::notices::Notices;
+use crate::observe::observe;
+use crate::queue::{End, Queue, Work, random_fraction};
+use crate::watch::View;
+
+/// No sleep is longer; this heals a stepped clock.
+const SAFETY_NET: Duration = Duration::from_secs(300);
+
+/// A pass ends after so many steps, whatever they are: a backstop, a whole rotation has fewer.
+const MOST_STEPS: usize = 40;
+
+/// After so many lost races in a row a pool backs off.
+const MOST_RACES: u32 = 5;
+
+/// What every pass needs.
+pub struct Rotation {
+    /// The API server.
+    pub api: Api,
+    /// The caches.
+    pub view: Arc<View>,
+    /// The names to work on.
+    pub queue: Arc<Queue>,
+    /// The leader's term; checked before every write.
+    pub term: Term,
+    /// For placeholders.
+    pub settings: Arc<Settings>,
+    /// Where signals go.
+    pub metrics: Arc<Metrics>,
+    /// Where Events go.
+    pub recorder: Recorder,
+    /// What was noticed last.
+    pub notices: Notices,
+}
+
+/// How a pass ended, before it goes back into the queue.
+enum PassEnd {
+    Clean(Option<Timestamp>),
+    Raced,
+    Failed(Option<Duration>),
+    /// The pool is not there.
+    Absent,
+}
+
+impl Rotation {
+    /// Works names off for ever; stops handing out new ones when `stop` is set.
+    pub async fn work(self: Arc<Self>, stop: tokio_util::sync::CancellationToken) {
+        loop {
+            let work = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                work = self.queue.next() => work,
+            };
+            self.work_on(work).await;
+        }
+    }
+
+    async fn work_on(&self, work: Work) {
+        self.metrics.waited("rotation", work.waited);
+        let began = Instant::now();
+        let end = self.pass(&work.key).await;
+        let (result, end) = match end {
+            PassEnd::Absent => {
+                self.metrics.forget_pool(&work.key);
+                self.notices.forget(&work.key);
+                self.queue.forget(&work.key);
+                self.metrics.reconciled("absent", began.elapsed());
+                return;
+            }
+            PassEnd::Clean(wake_at) => ("clean", End::Clean(next_look(wake_at))),
+            PassEnd::Raced => ("raced", End::Again),
+            PassEnd::Failed(retry_after) => {
+                self.metrics.retried("rotation");
+                ("failed", End::Failed(retry_after))
+            }
+        };
+        self.metrics.reconciled(result, began.elapsed());
+        self.queue.done(&work.key, end);
+    }
+
+    async fn pass(&self, pool: &str) -> PassEnd {
+        let Some(mut world) = observe(&self.view, &self.settings, pool, Timestamp::now()) else { return PassEnd::Absent };
+        let mut races = 0;
+        let mut last_raced: Option<Act> = None;
+        for _ in 0..MOST_STEPS {
+            let decision = decide(&world, Timestamp::now());
+            let act = match &decision.step {
+                None => return self.finish(&world, &decision),
+                Some(Step::Look(wanted)) => {
+                    if let Err(error) = look(&self.api, &self.view, &mut world, wanted).await {
+                        tracing::warn!(nodepool = pool, look = ?wanted, %error, "read failed");
+                        return PassEnd::Failed(None);
+                    }
+                    continue;
+                }
+                Some(Step::Do(act)) => act,
+            };
+            // after a lost race: only if the state we were dispatched from still holds
+            if last_raced.as_ref().is_some_and(|lost| !is_same_step(lost, act)) {
+                self.report(&world, &decision);
+                return PassEnd::Raced;
+            }
+            match self.perform(&mut world, act).await {
+                Performed::Claimed => {
+                    races = 0;
+                    last_raced = None;
+                }
+                Performed::Raced => {
+                    races += 1;
+                    if races >= MOST_RACES {
+                        return PassEnd::Failed(None);
+                    }
+                    last_raced = Some((**act).clone());
+                }
+                Performed::Reread => {}
+                Performed::Failed(retry_after) => return PassEnd::Failed(retry_after),
+            }
+        }
+        tracing::error!(nodepool = pool, steps = MOST_STEPS, "a pass took too many steps; it is taken up again");
+        PassEnd::Failed(None)
+    }
+
+    async fn perform(&self, world: &mut World, act: &Act) -> Performed {
+        if let Err(why) = self.term.check() {
+            tracing::warn!(step = act.name, why, "not written");
+            return Performed::Failed(None);
+        }
+        let claim_uid = world.anchored.as_ref().map(|c| c.meta.uid.clone()).unwrap_or_default();
+        let outcome = match apply(&self.api, &self.view, world, act).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                tracing::warn!(step = act.name, %error, "the object of a write could not be read back");
+                return Performed::Failed(None);
+            }
+        };
+        self.metrics.wrote(act.name, outcome.word());
+        tracing::debug!(nodepool = &*world.pool.meta.name, step = act.name, outcome = outcome.word(), "write");
+        match outcome {
+            Outcome::Claimed(_) => {
+                for told in &act.announce {
+                    announce(&self.metrics, &self.recorder, &world.pool, &claim_uid, told);
+                }
+                Performed::Claimed
+            }
+            Outcome::Raced => Performed::Raced,
+            Outcome::Gone => Performed::Reread,
+            Outcome::Unknown(why) => {
+                tracing::warn!(step = act.name, why, "a write's outcome is unknown; the object was read again");
+                Performed::Reread
+            }
+            Outcome::Throttled(retry_after, why) => {
+                tracing::warn!(step = act.name, why, "throttled");
+                Performed::Failed(retry_after)
+            }
+            Outcome::Refused(message) => {
+                self.notices.refused(&self.recorder, world, act.name, &message);
+                Performed::Failed(None)
+            }
+        }
+    }
+
+    /// Nothing more to do: tell what was noticed, report, sleep.
+    fn finish(&self, world: &World, decision: &Decision) -> PassEnd {
+        let findings = match &world.ruling {
+            Ruling::Governed(rule) => {
+                let lives = world.claims.iter().map(|c| Lifespan {
+                    created: c.meta.created,
+                    expire_after: c.expire_after,
+                    termination_grace_period: c.termination_grace_period,
+                });
+                feasibility::findings(&rule.policy, &rule.cadence, &world.facts(), lives)
+            }
+            Ruling::Lost(_) => Vec::new(),
+        };
+        self.notices.tell(&self.recorder, world, decision, &findings);
+        self.report(world, decision);
+        PassEnd::Clean(decision.wake_at)
+    }
+
+    fn report(&self, world: &World, decision: &Decision) {
+        let now = Timestamp::now();
+        let rule = match &world.ruling {
+            Ruling::Governed(rule) => Some(rule),
+            Ruling::Lost(_) => None,
+        };
+        let blocked = |n: &Note| matches!(n, Note::PolicyConflict(_) | Note::InvalidPolicy(_));
+        self.metrics.report(Report {
+            pool: world.pool.meta.name.to_string(),
+            policy: rule.map(|r| r.name.clone()),
+            is_blocked: decision.notes.iter().any(blocked),
+            candidates: decision.census.eligible,
+            in_backoff: decision.census.in_backoff,
+            in_progress: world.pool.anchor().is_some(),
+            window_active: rule.is_some_and(|r| r.policy.schedule.open_at(now).is_some()),
+            next_open: rule.and_then(|r| r.policy.schedule.next_opening(now)).map(|o| o.open),
+            frozen_until: match world.pool.freeze() {
+                Freeze::Until(until) if until > now => Some(until),
+                _ => None,
+            },
+            drain_stuck: decision.notes.iter().any(|n| matches!(n, Note::DrainStuck { .. })),
+            retry_count: world.anchored.as_ref().map_or(0, |c| c.retry_count()),
+            short_lead: decision.census.short_lead.len(),
+            derived: rule.map(|r| world.derived(r)),
+        });
+        self.view.changed.notify_one();
+    }
+}
+
+enum Performed {
+    Claimed,
+    Raced,
+    Reread,
+    Failed(Option<Duration>),
+}
+
+/// The same transition of the same object, whatever its version.
+fn is_same_step(a: &Act, b: &Act) -> bool {
+    use noderotation_rotation::step::Request;
+    let target = |act: &Act| match &act.request {
+        Request::Patch(patch) => patch.name.clone(),
+        Request::Create(pod) => pod.pointer("/metadata/name").map(ToString::to_string).unwrap_or_default(),
+        Request::DeletePlaceholder { name, .. } | Request::DeleteClaim { name, .. } => name.clone(),
+    };
+    a.name == b.name && target(a) == target(b)
+}
+
+/// The exact instant, or the safety net where that is sooner (±10 %, so that pools don't march in step).
+fn next_look(wake_at: Option<Timestamp>) -> Instant {
+    let net = SAFETY_NET.mul_f64(0.9 + random_fraction() / 5.0);
+    let exact = wake_at.map(|at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default());
+    Instant::now() + exact.map_or(net, |exact| exact.min(net))
+}

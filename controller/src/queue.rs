@@ -1,0 +1,280 @@
+//! The work queue: names, each at most once, each worked on by one worker at a time (§8).
+//!
+//! A name triggered while it is worked on runs once more afterwards. A failure puts it back after
+//! `min(1s · 2^n, 2m)`, drawn from the upper half; a clean pass resets `n`. No name is ever dropped but by its own
+//! `forget`.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How a pass over a name ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Cleanly; look again at this instant (or when triggered).
+    Clean(Instant),
+    /// Look again at once: somebody else was faster.
+    Again,
+    /// It failed; look again after the backoff, or later where the server said so.
+    Failed(Option<Duration>),
+}
+
+#[derive(Default)]
+struct Entry {
+    due: Option<Instant>,
+    /// When the present trigger came, for the wait.
+    since: Option<Instant>,
+    running: bool,
+    again: bool,
+    failures: u32,
+}
+
+#[derive(Default)]
+struct State {
+    entries: HashMap<Arc<str>, Entry>,
+    due: BTreeSet<(Instant, Arc<str>)>,
+}
+
+impl State {
+    /// The entry is due at the earlier of what it was and `at`.
+    fn schedule(&mut self, key: &Arc<str>, at: Instant) {
+        let entry = self.entries.entry(key.clone()).or_default();
+        if entry.running {
+            entry.again |= at <= Instant::now();
+            return;
+        }
+        if entry.due.is_some_and(|due| due <= at) {
+            return;
+        }
+        if let Some(old) = entry.due.replace(at) {
+            self.due.remove(&(old, key.clone()));
+        }
+        entry.since = Some(at);
+        self.due.insert((at, key.clone()));
+    }
+}
+
+/// The queue.
+#[derive(Default)]
+pub struct Queue {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+/// A name handed to a worker.
+pub struct Work {
+    /// The name.
+    pub key: Arc<str>,
+    /// How long after its time it was handed out.
+    pub waited: Duration,
+}
+
+impl Queue {
+    /// Asks for a pass over `key` now.
+    pub fn trigger(&self, key: &str) {
+        self.lock().schedule(&key.into(), Instant::now());
+        self.changed.notify_one();
+    }
+
+    /// Hands out the next due name; waits for one. To be used by any number of workers.
+    pub async fn next(&self) -> Work {
+        loop {
+            let sleep = match self.take_due() {
+                Ok(work) => {
+                    // another worker may sleep although a second name is due
+                    self.changed.notify_one();
+                    return work;
+                }
+                Err(until) => until,
+            };
+            let changed = self.changed.notified();
+            match sleep {
+                Some(until) => tokio::select! { () = tokio::time::sleep_until(until) => {}, () = changed => {} },
+                None => changed.await,
+            }
+        }
+    }
+
+    /// The first due name, or when there will be one.
+    fn take_due(&self) -> Result<Work, Option<Instant>> {
+        let mut state = self.lock();
+        let now = Instant::now();
+        let Some((at, key)) = state.due.first().cloned() else { return Err(None) };
+        if at > now {
+            return Err(Some(at));
+        }
+        state.due.remove(&(at, key.clone()));
+        if let Some(entry) = state.entries.get_mut(&key) {
+            entry.due = None;
+            entry.running = true;
+            entry.again = false;
+        }
+        Ok(Work { key, waited: now - at })
+    }
+
+    /// Puts a name back after its pass.
+    pub fn done(&self, key: &Arc<str>, end: End) {
+        let mut state = self.lock();
+        let Some(entry) = state.entries.get_mut(key) else { return };
+        entry.running = false;
+        let now = Instant::now();
+        let mut at = match end {
+            End::Clean(at) => {
+                entry.failures = 0;
+                at
+            }
+            End::Again => now,
+            End::Failed(retry_after) => {
+                let wait = backoff(entry.failures).max(retry_after.unwrap_or_default());
+                entry.failures = entry.failures.saturating_add(1);
+                now + wait
+            }
+        };
+        if std::mem::take(&mut entry.again) && !matches!(end, End::Failed(_)) {
+            at = now;
+        }
+        state.schedule(key, at);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Drops a name whose object is gone. Unless it was triggered meanwhile, it is forgotten.
+    pub fn forget(&self, key: &Arc<str>) {
+        let mut state = self.lock();
+        let Some(mut entry) = state.entries.remove(key) else { return };
+        if let Some(due) = entry.due.take() {
+            state.due.remove(&(due, key.clone()));
+        }
+        if entry.again {
+            state.schedule(key, Instant::now());
+            drop(state);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Names that are due now.
+    pub fn depth(&self) -> usize {
+        let now = Instant::now();
+        self.lock().due.iter().take_while(|(at, _)| *at <= now).count()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `min(1s · 2^n, 2m)`, drawn from the upper half.
+pub fn backoff(failures: u32) -> Duration {
+    let full = Duration::from_secs(1).saturating_mul(1 << failures.min(7)).min(Duration::from_secs(120));
+    full.mul_f64(0.5 + random_fraction() / 2.0)
+}
+
+/// Random bits, good enough to spread retries and to tell replicas apart: the hasher's own random keys.
+pub fn random_bits() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+/// A random number in `[0, 1)`.
+pub fn random_fraction() -> f64 {
+    f64::from(u32::try_from(random_bits() >> 32).unwrap_or_default()) / (f64::from(u32::MAX) + 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_is_worked_on_once_and_once_more_if_triggered_meanwhile() {
+        let queue = Queue::default();
+        queue.trigger("a");
+        queue.trigger("a");
+        let work = queue.next().await;
+        assert_eq!(&*work.key, "a");
+        assert!(tokio::time::timeout(Duration::from_secs(3600), queue.next()).await.is_err());
+        queue.trigger("a");
+        assert!(tokio::time::timeout(Duration::from_secs(3600), queue.next()).await.is_err());
+        queue.done(&work.key, End::Clean(Instant::now() + Duration::from_secs(300)));
+        assert_eq!(queue.next().await.waited, Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wake_ups_are_exact_and_a_trigger_is_sooner() {
+        let queue = Queue::default();
+        queue.trigger("a");
+        let work = queue.next().await;
+        let at = Instant::now() + Duration::from_millis(12_345);
+        queue.done(&work.key, End::Clean(at));
+        let work = queue.next().await;
+        assert_eq!(Instant::now(), at);
+        queue.done(&work.key, End::Clean(at + Duration::from_secs(60)));
+        queue.trigger("a");
+        queue.next().await;
+        assert_eq!(Instant::now(), at);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_back_off_and_a_clean_pass_resets() {
+        let queue = Queue::default();
+        queue.trigger("a");
+        let mut waits = Vec::new();
+        for _ in 0..10 {
+            let work = queue.next().await;
+            let began = Instant::now();
+            queue.done(&work.key, End::Failed(None));
+            let work = queue.next().await;
+            waits.push(began.elapsed().as_secs_f64());
+            queue.lock().entries.get_mut(&work.key).unwrap().running = false;
+            queue.lock().schedule(&work.key, Instant::now());
+        }
+        for (n, wait) in waits.iter().enumerate() {
+            let full = f64::from(1u32 << n.min(7)).min(120.0);
+            assert!((full / 2.0..=full + 0.002).contains(wait), "failure {n}: waited {wait}, full {full}");
+        }
+        let work = queue.next().await;
+        queue.done(&work.key, End::Failed(Some(Duration::from_secs(500))));
+        let began = Instant::now();
+        let work = queue.next().await;
+        assert_eq!(began.elapsed(), Duration::from_secs(500));
+        queue.done(&work.key, End::Clean(Instant::now()));
+        assert_eq!(queue.lock().entries[&work.key].failures, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn several_workers_share_what_is_due() {
+        let queue = Arc::new(Queue::default());
+        let workers: Vec<_> = (0..3)
+            .map(|_| {
+                let queue = queue.clone();
+                tokio::spawn(async move { queue.next().await.key })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        for key in ["a", "b", "c"] {
+            queue.trigger(key);
+        }
+        let mut got = Vec::new();
+        for worker in workers {
+            got.push(worker.await.unwrap().to_string());
+        }
+        got.sort();
+        assert_eq!(got, ["a", "b", "c"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn forgetting_keeps_a_trigger_that_came_meanwhile() {
+        let queue = Queue::default();
+        queue.trigger("a");
+        let work = queue.next().await;
+        queue.forget(&work.key);
+        assert!(queue.lock().entries.is_empty());
+        queue.trigger("a");
+        let work = queue.next().await;
+        queue.trigger("a");
+        queue.forget(&work.key);
+        assert_eq!(&*queue.next().await.key, "a");
+    }
+}

@@ -1,0 +1,207 @@
+//! Puts the program together: preflight, lease, watches, sweep, passes; and takes it apart again (§8, §13 *Our own
+//! programs*).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use noderotation_rotation::world::{Claim, Node, Placeholder, Pool, Settings};
+use noderotation_shared::keys;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use crate::api::Api;
+use crate::args::Args;
+use crate::events::{self, Recorder};
+use crate::http::{Health, serve};
+use crate::leader::{Election, Term, Timing};
+use crate::metrics::Metrics;
+use crate::notices::Notices;
+use crate::objects::{Kept, PolicyObject};
+use crate::pass::Rotation;
+use crate::queue::Queue;
+use crate::watch::view::{Freshness, Sink};
+use crate::watch::{Source, View, watch};
+use crate::{preflight, status, sweep};
+
+/// How long the request in flight may still take once the process is asked to stop.
+const LAST_REQUEST: Duration = Duration::from_secs(10);
+
+/// Runs until a signal, the loss of the lease, or the end of any part.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    args.check().map_err(anyhow::Error::msg)?;
+    let metrics = Arc::new(Metrics::new());
+    let health = Arc::new(Health { ready: false.into(), metrics: metrics.clone() });
+    let stop = CancellationToken::new();
+    let mut tasks: JoinSet<Result<(), String>> = JoinSet::new();
+    tasks.spawn(serve(args.listen, health.clone()));
+    let signals = stop.clone();
+    tasks.spawn(async move { wait_for_signal(signals).await });
+
+    let client = client(&args).await?;
+    let api = Api::new(client, args.api_rate, args.api_burst, metrics.clone());
+    let timing = Timing {
+        duration: args.lease_duration,
+        renew_deadline: args.renew_deadline,
+        retry_period: args.retry_period,
+    };
+    let election = Arc::new(Election::new(&api, &args.namespace, &args.identity, timing));
+    info!(version = crate::args::version(), identity = election.identity(), namespace = args.namespace, "starting");
+
+    let preflight = preflight::check(&api);
+    let Some(checked) = or_stopped(preflight, &stop, &mut tasks).await? else { return Ok(()) };
+    checked.map_err(anyhow::Error::msg)?;
+    health.ready.store(true, Ordering::Relaxed);
+    let Some(term) = or_stopped(election.win(), &stop, &mut tasks).await? else { return Ok(()) };
+
+    metrics.set_leader(true);
+    let lease_stop = CancellationToken::new();
+    let (holder, held, lease_token) = (election.clone(), term.clone(), lease_stop.clone());
+    tasks.spawn(async move { holder.hold(&held, &lease_token).await });
+    let workers = CancellationToken::new();
+    let mut lead = JoinSet::new();
+    lead.spawn(lead_on(args, api, term, metrics, election.identity().into(), workers.clone()));
+
+    let result = tokio::select! {
+        () = stop.cancelled() => Ok(()),
+        ended = tasks.join_next() => Err(describe(ended)),
+        ended = lead.join_next() => Err(describe(ended)),
+    };
+    health.ready.store(false, Ordering::Relaxed);
+    if let Err(why) = result {
+        // the lease is left as it is: nobody may believe that this process has stopped cleanly
+        error!(why, "a part of the controller ended, so it ends");
+        anyhow::bail!(why);
+    }
+    info!("stopping: the request in flight ends, then the lease is released");
+    workers.cancel();
+    let drained = tokio::time::timeout(LAST_REQUEST, async { while lead.join_next().await.is_some() {} }).await;
+    if drained.is_err() {
+        anyhow::bail!("the request in flight did not end within {LAST_REQUEST:?}; the lease is left to run out");
+    }
+    lease_stop.cancel();
+    election.release().await;
+    info!("stopped");
+    Ok(())
+}
+
+/// Awaits `future`, unless a signal or a failure of another part comes first.
+async fn or_stopped<T>(
+    future: impl Future<Output = T>,
+    stop: &CancellationToken,
+    tasks: &mut JoinSet<Result<(), String>>,
+) -> anyhow::Result<Option<T>> {
+    tokio::select! {
+        value = future => Ok(Some(value)),
+        () = stop.cancelled() => Ok(None),
+        ended = tasks.join_next() => Err(anyhow::Error::msg(describe(ended))),
+    }
+}
+
+fn describe(ended: Option<Result<Result<(), String>, tokio::task::JoinError>>) -> String {
+    match ended {
+        None => "nothing was running".into(),
+        Some(Ok(Ok(()))) => "a loop ended that never should".into(),
+        Some(Ok(Err(why))) => why,
+        Some(Err(panic)) => format!("a loop panicked: {panic}"),
+    }
+}
+
+/// The first signal asks to stop, a second one stops.
+async fn wait_for_signal(stop: CancellationToken) -> Result<(), String> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| e.to_string())?;
+    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+    stop.cancel();
+    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+    Err("a second signal: not waiting any longer".into())
+}
+
+async fn client(args: &Args) -> anyhow::Result<kube::Client> {
+    let mut config = match &args.kubeconfig {
+        Some(path) => {
+            kube::Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &KubeConfigOptions::default()).await?
+        }
+        None => kube::Config::infer().await?,
+    };
+    // retries are decided in the queue, never below it
+    config.default_retry = false;
+    let agent = format!("noderotation-controller/{}", env!("CARGO_PKG_VERSION"));
+    config.headers.push((http::header::USER_AGENT, agent.parse()?));
+    Ok(kube::Client::try_from(config)?)
+}
+
+/// All that only a leader does. Returns when `stop` is set and every pass has ended, or with the reason when a part ends.
+async fn lead_on(
+    args: Args,
+    api: Api,
+    term: Term,
+    metrics: Arc<Metrics>,
+    instance: Arc<str>,
+    stop: CancellationToken,
+) -> Result<(), String> {
+    let queue = Arc::new(Queue::default());
+    let fresh = Arc::new(Freshness::default());
+    let view = Arc::new(View::new(queue.clone(), fresh.clone()));
+    metrics.observe_loops(queue.clone(), fresh);
+    let mut loops: JoinSet<()> = JoinSet::new();
+    watch_everything(&mut loops, &api, &view, &metrics, &args.namespace);
+    tokio::select! {
+        () = view.wait_synced() => {}
+        () = stop.cancelled() => return Ok(()),
+        ended = loops.join_next() => return Err(format!("a watch ended: {ended:?}")),
+    }
+    info!(nodepools = view.pool_names().len(), nodeclaims = view.claims().len(), "caches complete");
+
+    let (recorder, events) = Recorder::new();
+    loops.spawn(events::write(api.clone(), events, instance));
+    let rotation = Arc::new(Rotation {
+        api: api.clone(),
+        view: view.clone(),
+        queue,
+        term: term.clone(),
+        settings: Arc::new(Settings {
+            namespace: args.namespace.clone(),
+            priority_class: args.priority_class.clone(),
+            image: args.placeholder_image.clone(),
+        }),
+        metrics: metrics.clone(),
+        recorder,
+        notices: Notices::default(),
+    });
+    sweep::sweep(&rotation).await;
+    let mut workers: JoinSet<()> = JoinSet::new();
+    for _ in 0..args.workers {
+        workers.spawn(rotation.clone().work(stop.clone()));
+    }
+    loops.spawn(status::keep(api, view, metrics, term));
+    loop {
+        tokio::select! {
+            ended = workers.join_next() => match ended {
+                None => return Ok(()),
+                Some(Ok(())) if stop.is_cancelled() => {}
+                Some(other) => return Err(format!("a worker ended: {other:?}")),
+            },
+            ended = loops.join_next() => return Err(format!("a loop ended: {ended:?}")),
+        }
+    }
+}
+
+fn watch_everything(loops: &mut JoinSet<()>, api: &Api, view: &Arc<View>, metrics: &Arc<Metrics>, namespace: &str) {
+    fn one<K: Kept>(loops: &mut JoinSet<()>, api: &Api, view: &Arc<View>, metrics: &Arc<Metrics>, source: Source)
+    where
+        View: Sink<K>,
+    {
+        loops.spawn(watch::<K>(api.clone(), source, view.clone(), view.fresh.clone(), metrics.clone()));
+    }
+    let all = |path: &str| Source { path: path.to_owned(), selector: "" };
+    one::<Pool>(loops, api, view, metrics, all(Pool::COLLECTION));
+    one::<Claim>(loops, api, view, metrics, all(Claim::COLLECTION));
+    one::<Node>(loops, api, view, metrics, all(Node::COLLECTION));
+    one::<PolicyObject>(loops, api, view, metrics, all(PolicyObject::COLLECTION));
+    let placeholders = Source { path: format!("/api/v1/namespaces/{namespace}/pods"), selector: keys::SURGE_FOR };
+    one::<Placeholder>(loops, api, view, metrics, placeholders);
+}

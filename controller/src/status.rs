@@ -1,0 +1,228 @@
+//! The status of RotationPolicies (§3): observational, written only when its content changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use noderotation_rotation::world::Pool;
+use crate::notices::names;
+use noderotation_shared::governance::{Governance, StoredPolicy, govern};
+use noderotation_shared::instant;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::api::{Api, Outcome};
+use crate::events::shortened;
+use crate::leader::Term;
+use crate::metrics::{Metrics, Report};
+use crate::objects::{Kept, PolicyObject};
+use crate::watch::View;
+use crate::watch::view::Sink;
+
+/// Changes come in clusters; one look serves them all.
+const DEBOUNCE: Duration = Duration::from_secs(1);
+
+/// A condition's message may not be longer.
+const MESSAGE_BYTES: usize = 32_768;
+
+/// Keeps every policy's status true, for ever.
+pub async fn keep(api: Api, view: Arc<View>, metrics: Arc<Metrics>, term: Term) {
+    let mut wait = DEBOUNCE;
+    loop {
+        tokio::select! { () = view.changed.notified() => {}, () = tokio::time::sleep(wait) => {} }
+        tokio::time::sleep(DEBOUNCE).await;
+        let reports = metrics.reports();
+        // at a leader's start the census is complete only once every pool had its pass
+        if view.pool_names().iter().any(|name| !reports.contains_key(&**name)) {
+            wait = DEBOUNCE;
+            continue;
+        }
+        let now = Timestamp::now();
+        let mut next = Instant::now() + Duration::from_secs(300);
+        let (policies, pools) = (view.policies(), view.pools());
+        let standing = standing(&policies, &pools);
+        for policy in &policies {
+            if term.check().is_err() {
+                return std::future::pending().await; // the process is about to end
+            }
+            let status = status(policy, standing.get(&*policy.meta.name), &pools, &reports, now);
+            if let Some(edge) = policy.stored.verdict.as_ref().ok().and_then(|p| p.schedule.next_edge(now)) {
+                let until = Duration::try_from(edge.duration_since(now)).unwrap_or_default();
+                next = next.min(Instant::now() + until + Duration::from_millis(10));
+            }
+            if let Some(status) = status {
+                write(&api, &view, policy, &status).await;
+            }
+        }
+        wait = next.saturating_duration_since(Instant::now());
+    }
+}
+
+/// What a policy is to the pools.
+#[derive(Default)]
+struct Standing {
+    wins: Vec<String>,
+    /// Pools on which it ties, with the others.
+    ties: Vec<(String, Vec<String>)>,
+}
+
+fn standing(policies: &[Arc<PolicyObject>], pools: &[Arc<Pool>]) -> BTreeMap<String, Standing> {
+    let mut standing: BTreeMap<String, Standing> = BTreeMap::new();
+    for pool in pools {
+        let name = pool.meta.name.to_string();
+        match govern(&pool.labels, policies.iter().filter(|p| p.meta.deleted.is_none()).map(|p| &*p.stored)) {
+            Governance::Governed(winner, _) | Governance::Invalid(winner, _) => {
+                standing.entry(winner.name.clone()).or_default().wins.push(name);
+            }
+            Governance::Conflict(tied) => {
+                for policy in &tied {
+                    let others = tied.iter().filter(|p| p.name != policy.name).map(|p| p.name.clone()).collect();
+                    standing.entry(policy.name.clone()).or_default().ties.push((name.clone(), others));
+                }
+            }
+            Governance::Unmatched => {}
+        }
+    }
+    standing
+}
+
+/// The status that the policy should have; `None` when it has it.
+fn status(
+    policy: &PolicyObject,
+    standing: Option<&Standing>,
+    pools: &[Arc<Pool>],
+    reports: &BTreeMap<String, Report>,
+    now: Timestamp,
+) -> Option<Value> {
+    let none = Standing::default();
+    let standing = standing.unwrap_or(&none);
+    let rotating: Vec<&String> = standing
+        .wins
+        .iter()
+        .filter(|name| pools.iter().any(|p| *p.meta.name == ***name && p.anchor().is_some()))
+        .collect();
+    let candidates: usize = standing.wins.iter().filter_map(|name| reports.get(name)).map(|r| r.candidates).sum();
+    let next = policy.stored.verdict.as_ref().ok().and_then(|p| p.schedule.occurrences(now).next());
+    let mut wanted = json!({
+        "observedGeneration": policy.stored.generation,
+        "matchedNodePools": standing.wins,
+        "rotatingNodePools": rotating,
+        "candidates": candidates,
+        "nextWindow": next.map(|o| json!({"opens": instant::format(o.open), "closes": instant::format(o.close)})),
+        "conditions": [condition(&policy.stored, standing)],
+    });
+    keep_transition_time(&policy.status, &mut wanted, now);
+    (without_empty(&policy.status) != without_empty(&wanted)).then_some(wanted)
+}
+
+fn condition(policy: &StoredPolicy, standing: &Standing) -> Value {
+    let (status, reason, message) = match (&policy.verdict, standing.ties.as_slice()) {
+        (Err(problems), _) => ("False", "Invalid", problems.to_string()),
+        (Ok(_), []) => ("True", "Accepted", String::new()),
+        (Ok(_), ties) => {
+            let mut others: Vec<&String> = ties.iter().flat_map(|(_, others)| others).collect();
+            others.sort();
+            others.dedup();
+            let pools: Vec<&String> = ties.iter().map(|(pool, _)| pool).collect();
+            let message = format!(
+                "equally specific as RotationPolicy {} for NodePool {}: none of them governs; add a label to one's selector",
+                names(&others),
+                names(&pools)
+            );
+            ("False", "Conflict", message)
+        }
+    };
+    json!({
+        "type": "Ready",
+        "status": status,
+        "reason": reason,
+        "message": shortened(&message, MESSAGE_BYTES),
+        "observedGeneration": policy.generation,
+    })
+}
+
+/// `lastTransitionTime` moves only when `status` does.
+fn keep_transition_time(old: &Value, wanted: &mut Value, now: Timestamp) {
+    let before = old.pointer("/conditions/0");
+    let same = before.and_then(|c| c.get("status")) == wanted.pointer("/conditions/0/status");
+    let at = before.and_then(|c| c.get("lastTransitionTime")).filter(|_| same).cloned();
+    if let Some(condition) = wanted.pointer_mut("/conditions/0").and_then(Value::as_object_mut) {
+        condition.insert("lastTransitionTime".into(), at.unwrap_or_else(|| instant::format(now).into()));
+    }
+}
+
+/// Nulls and empty lists are as good as absent.
+fn without_empty(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => Value::Object(
+            fields
+                .iter()
+                .filter(|(_, v)| !v.is_null() && !v.as_array().is_some_and(Vec::is_empty))
+                .map(|(k, v)| (k.clone(), without_empty(v)))
+                .collect(),
+        ),
+        other => other.clone(),
+    }
+}
+
+/// A conflict is put off silently: the newer version comes by the watch and rings again.
+async fn write(api: &Api, view: &View, policy: &PolicyObject, status: &Value) {
+    let body = json!({"metadata": {"resourceVersion": &*policy.meta.version}, "status": status});
+    let path = format!("{}/{}/status", PolicyObject::COLLECTION, policy.meta.name);
+    match api.patch(&path, &body).await {
+        Outcome::Claimed(text) => {
+            if let Ok(written) = PolicyObject::read(&text) {
+                view.put(written);
+            }
+        }
+        Outcome::Raced | Outcome::Gone => view.changed.notify_one(),
+        other => tracing::warn!(rotationpolicy = &*policy.meta.name, outcome = ?other, "status not written"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(name: &str, spec: &Value, status: Value) -> PolicyObject {
+        let object = json!({"metadata": {"name": name, "uid": name, "resourceVersion": "1", "generation": 2}, "spec": spec, "status": status});
+        PolicyObject::read(&object.to_string()).unwrap()
+    }
+
+    fn good() -> Value {
+        json!({"nodePoolSelector": {}, "maintenanceWindows": [{"timezone": "UTC", "days": ["Mon"], "start": "01:00", "end": "02:00"}]})
+    }
+
+    #[test]
+    fn a_second_look_writes_nothing() {
+        let now: Timestamp = "2026-11-29T12:00:00Z".parse().unwrap();
+        let pool = Arc::new(Pool { meta: noderotation_rotation::world::Meta { name: "api".into(), ..Default::default() }, ..Pool::default() });
+        let look = |p: &PolicyObject| {
+            let policies = [Arc::new(p.clone())];
+            status(p, standing(&policies, std::slice::from_ref(&pool)).get("p"), std::slice::from_ref(&pool), &BTreeMap::new(), now)
+        };
+        let written = look(&policy("p", &good(), Value::Null)).unwrap();
+        assert_eq!(written["matchedNodePools"], json!(["api"]));
+        assert_eq!(written["conditions"][0]["reason"], "Accepted");
+        assert_eq!(written["nextWindow"]["opens"], "2026-11-30T01:00:00Z");
+        // the API server prunes nulls
+        let mut stored = written.clone();
+        stored.as_object_mut().unwrap().retain(|_, v| !v.is_null());
+        assert_eq!(look(&policy("p", &good(), stored)), None);
+    }
+
+    #[test]
+    fn ties_and_mistakes_are_told() {
+        let pool = Arc::new(Pool { meta: noderotation_rotation::world::Meta { name: "api".into(), ..Default::default() }, ..Pool::default() });
+        let policies = [Arc::new(policy("a", &good(), Value::Null)), Arc::new(policy("b", &good(), Value::Null))];
+        let standing = standing(&policies, &[pool]);
+        let told = condition(&policies[0].stored, &standing["a"]);
+        assert_eq!(told["reason"], "Conflict");
+        assert!(told["message"].as_str().unwrap().contains("RotationPolicy b for NodePool api"), "{told}");
+        let bad = policy("c", &json!({"nodePoolSelector": {}, "maintenanceWindows": []}), Value::Null);
+        let told = condition(&bad.stored, &Standing::default());
+        assert_eq!(told["reason"], "Invalid");
+        assert!(told["message"].as_str().unwrap().contains("spec.maintenanceWindows"), "{told}");
+    }
+}
