@@ -22,8 +22,19 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &Pool, claim_uid: 
     match told {
         Announcement::CandidateSelected { claim, node, deadline, age, policy } => {
             let deadline = deadline.map_or_else(|| "none".to_owned(), instant::format);
-            info!(nodepool, nodeclaim = claim, node, deadline, age = duration::human(*age), policy, "rotation candidate selected");
-            on_pool("RotationStarted", format!("rotating NodeClaim {claim} (node {node}, deadline {deadline}) by RotationPolicy {policy}"));
+            info!(
+                nodepool,
+                nodeclaim = claim,
+                node,
+                deadline,
+                age = duration::human(*age),
+                policy,
+                "rotation candidate selected"
+            );
+            on_pool(
+                "RotationStarted",
+                format!("rotating NodeClaim {claim} (node {node}, deadline {deadline}) by RotationPolicy {policy}"),
+            );
         }
         Announcement::PlaceholderCreated { claim, placeholder, size } => {
             info!(nodepool, nodeclaim = claim, placeholder, size, "surge placeholder created");
@@ -38,7 +49,14 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &Pool, claim_uid: 
         }
         Announcement::SurgeReady { claim, host, path, surge_wait } => {
             let path = path.unwrap_or("unknown");
-            info!(nodepool, nodeclaim = claim, host, surge_path = path, surge_wait = duration::format(*surge_wait), "surge node ready");
+            info!(
+                nodepool,
+                nodeclaim = claim,
+                host,
+                surge_path = path,
+                surge_wait = duration::format(*surge_wait),
+                "surge node ready"
+            );
         }
         Announcement::DrainStarted { claim, node, bound } => {
             let bound = bound.map_or_else(|| "none".to_owned(), duration::format);
@@ -48,12 +66,19 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &Pool, claim_uid: 
             metrics.completed(nodepool, "failure");
             let next = next_attempt_at.map_or_else(|| "never".to_owned(), instant::format);
             warn!(nodepool, nodeclaim = claim, reason, retry_count, next_attempt_at = next, "rotation attempt failed");
-            on_claim(claim, "RotationFailed", format!("attempt {retry_count} failed: {reason}; next attempt at {next}"));
+            on_claim(
+                claim,
+                "RotationFailed",
+                format!("attempt {retry_count} failed: {reason}; next attempt at {next}"),
+            );
         }
         Announcement::Expired { claim, phase } => {
             metrics.completed(nodepool, "expired");
             warn!(nodepool, nodeclaim = claim, phase, "rotation expired");
-            on_pool("RotationExpired", format!("NodeClaim {claim} was deleted by somebody else while its rotation was {phase}"));
+            on_pool(
+                "RotationExpired",
+                format!("NodeClaim {claim} was deleted by somebody else while its rotation was {phase}"),
+            );
         }
         Announcement::Completed { claim, mode, surge_path, surge_wait, drain } => {
             metrics.completed(nodepool, "success");
@@ -84,13 +109,21 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &Pool, claim_uid: 
             metrics.fallback(nodepool);
             let deadline = instant::format(*deadline);
             warn!(nodepool, nodeclaim = claim, deadline, "rotating without a surge");
-            on_pool("ForcefulFallback", format!("NodeClaim {claim} expires at {deadline}, too soon for a surge: it is drained without one"));
+            on_pool(
+                "ForcefulFallback",
+                format!("NodeClaim {claim} expires at {deadline}, too soon for a surge: it is drained without one"),
+            );
         }
         Announcement::WindowMissed { opened_at, eligible, in_backoff } => {
             metrics.missed(nodepool);
             let opened_at = instant::format(*opened_at);
             warn!(nodepool, opened_at, eligible, in_backoff, "maintenance window closed with candidates unrotated");
-            on_pool("WindowMissed", format!("the window that opened at {opened_at} closed with {eligible} candidates unrotated and {in_backoff} in backoff"));
+            on_pool(
+                "WindowMissed",
+                format!(
+                    "the window that opened at {opened_at} closed with {eligible} candidates unrotated and {in_backoff} in backoff"
+                ),
+            );
         }
         Announcement::GovernanceLost { claim, why } => {
             warn!(nodepool, nodeclaim = claim, why, "governance lost, rotation rolled back");

@@ -124,7 +124,14 @@ impl Api {
         outcome(self.send("delete", "DELETE", path, "application/json", body.to_string()).await)
     }
 
-    async fn send(&self, verb: &'static str, method: &str, path: &str, content: &str, body: String) -> Result<String, Failure> {
+    async fn send(
+        &self,
+        verb: &'static str,
+        method: &str,
+        path: &str,
+        content: &str,
+        body: String,
+    ) -> Result<String, Failure> {
         self.bucket.take().await;
         let resource = resource_of(path);
         let mut request = http::Request::builder().method(method).uri(path);
@@ -193,8 +200,17 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
 
 /// The plural in a path, with its subresource: `nodes`, `rotationpolicies/status`.
 fn resource_of(path: &str) -> &'static str {
-    const KNOWN: [&str; 9] =
-        ["rotationpolicies", "nodepools", "nodeclaims", "nodes", "pods", "events", "leases", "persistentvolumeclaims", "persistentvolumes"];
+    const KNOWN: [&str; 9] = [
+        "rotationpolicies",
+        "nodepools",
+        "nodeclaims",
+        "nodes",
+        "pods",
+        "events",
+        "leases",
+        "persistentvolumeclaims",
+        "persistentvolumes",
+    ];
     let path = path.split('?').next().unwrap_or_default();
     KNOWN.into_iter().find(|name| path.split('/').any(|part| part == *name)).unwrap_or("other")
 }
@@ -250,7 +266,17 @@ mod tests {
             let status = Status { code, message: "m".into(), ..Status::default() };
             outcome(Err(Failure::Status(Box::new(status)))).word()
         };
-        let table = [(404, "gone"), (409, "raced"), (403, "refused"), (422, "refused"), (400, "refused"), (429, "throttled"), (500, "unknown"), (503, "unknown"), (504, "unknown")];
+        let table = [
+            (404, "gone"),
+            (409, "raced"),
+            (403, "refused"),
+            (422, "refused"),
+            (400, "refused"),
+            (429, "throttled"),
+            (500, "unknown"),
+            (503, "unknown"),
+            (504, "unknown"),
+        ];
         for (code, word) in table {
             assert_eq!(answer(code), word, "{code}");
         }

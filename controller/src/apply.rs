@@ -95,15 +95,17 @@ fn take_in(view: &View, world: &mut World, request: &Request, text: &str) {
 /// The object of a write that did not land, or may have, read live.
 async fn reread(api: &Api, view: &View, world: &mut World, request: &Request) -> Result<(), ReadError> {
     match request {
-        Request::Patch(Patch { kind: Kind::NodePool, name, .. }) => match api.get(&format!("{}/{name}", Pool::COLLECTION)).await {
-            Ok(text) => {
-                let pool = Pool::read(&text).map_err(ReadError::Other)?;
-                view.put(pool.clone());
-                world.pool = pool;
-                Ok(())
+        Request::Patch(Patch { kind: Kind::NodePool, name, .. }) => {
+            match api.get(&format!("{}/{name}", Pool::COLLECTION)).await {
+                Ok(text) => {
+                    let pool = Pool::read(&text).map_err(ReadError::Other)?;
+                    view.put(pool.clone());
+                    world.pool = pool;
+                    Ok(())
+                }
+                Err(other) => Err(other),
             }
-            Err(other) => Err(other),
-        },
+        }
         Request::Patch(Patch { kind: Kind::NodeClaim, name, .. }) | Request::DeleteClaim { name, .. } => {
             reread_claim(api, view, world, name).await
         }

@@ -98,7 +98,9 @@ impl Args {
 /// The program's version with that of its time zone database.
 pub fn version() -> &'static str {
     static VERSION: std::sync::OnceLock<String> = std::sync::OnceLock::new();
-    VERSION.get_or_init(|| format!("{} (tzdata {})", env!("CARGO_PKG_VERSION"), noderotation_shared::zone::database_version()))
+    VERSION.get_or_init(|| {
+        format!("{} (tzdata {})", env!("CARGO_PKG_VERSION"), noderotation_shared::zone::database_version())
+    })
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

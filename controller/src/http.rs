@@ -22,9 +22,9 @@ pub struct Health {
 
 /// Serves for ever.
 pub async fn serve(listen: SocketAddr, health: Arc<Health>) -> Result<(), String> {
-    let listener = tokio::net::TcpListener::bind(listen)
-        .await
-        .map_err(|e| format!("--listen {listen} cannot be bound: {e}; name another address or end what listens there"))?;
+    let listener = tokio::net::TcpListener::bind(listen).await.map_err(|e| {
+        format!("--listen {listen} cannot be bound: {e}; name another address or end what listens there")
+    })?;
     let routes = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
@@ -34,7 +34,11 @@ pub async fn serve(listen: SocketAddr, health: Arc<Health>) -> Result<(), String
 }
 
 async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, &'static str) {
-    if health.ready.load(Ordering::Relaxed) { (StatusCode::OK, "ok\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "not ready\n") }
+    if health.ready.load(Ordering::Relaxed) {
+        (StatusCode::OK, "ok\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
+    }
 }
 
 async fn metrics(State(health): State<Arc<Health>>) -> Response {

@@ -70,7 +70,12 @@ struct Seen {
 impl Election {
     /// A candidate; `name` gets a random suffix, so that a restarted Pod is another holder.
     pub fn new(api: &Api, namespace: &str, name: &str, timing: Timing) -> Self {
-        Self { api: api.unlimited(), namespace: namespace.into(), identity: format!("{name}_{:016x}", random_bits()), timing }
+        Self {
+            api: api.unlimited(),
+            namespace: namespace.into(),
+            identity: format!("{name}_{:016x}", random_bits()),
+            timing,
+        }
     }
 
     /// This candidate's identity.
@@ -206,7 +211,10 @@ impl Election {
                 Ok(events) => {
                     let first = std::pin::pin!(events).next().await;
                     // a watch that ends at once must not become a busy loop
-                    if !matches!(first, Some(Ok(WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Deleted(_)))) {
+                    if !matches!(
+                        first,
+                        Some(Ok(WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Deleted(_)))
+                    ) {
                         self.pause().await;
                     }
                 }
@@ -237,7 +245,8 @@ impl Election {
         let seconds = if seconds == 0 { self.timing.duration.as_secs().max(1) } else { seconds };
         let changes = holder(old) != holder_identity && !holder_identity.is_empty();
         let transitions = old.pointer("/spec/leaseTransitions").and_then(Value::as_i64).unwrap_or(0);
-        let acquired = old.pointer("/spec/acquireTime").cloned().filter(|_| !changes).unwrap_or_else(|| now.clone().into());
+        let acquired =
+            old.pointer("/spec/acquireTime").cloned().filter(|_| !changes).unwrap_or_else(|| now.clone().into());
         json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",

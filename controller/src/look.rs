@@ -80,7 +80,12 @@ async fn claim(api: &Api, view: &View, world: &mut World, name: &str) -> Result<
 }
 
 /// A placeholder, live.
-pub async fn placeholder(api: &Api, view: &View, namespace: String, name: &str) -> Result<Option<Arc<Placeholder>>, ReadError> {
+pub async fn placeholder(
+    api: &Api,
+    view: &View,
+    namespace: String,
+    name: &str,
+) -> Result<Option<Arc<Placeholder>>, ReadError> {
     match api.get(&format!("/api/v1/namespaces/{namespace}/pods/{name}")).await {
         Ok(text) => {
             let pod = Placeholder::read(&text).map_err(ReadError::Other)?;
@@ -215,7 +220,9 @@ async fn volume_zones(api: &Api, namespace: &str, claim: &str) -> Result<Option<
     let Some(text) = absent_is_none(api.get(&path).await)? else { return Ok(None) };
     let claim: Value = decoded(&text)?;
     let Some(volume) = claim.pointer("/spec/volumeName").and_then(Value::as_str) else { return Ok(None) };
-    let Some(text) = absent_is_none(api.get(&format!("/api/v1/persistentvolumes/{volume}")).await)? else { return Ok(None) };
+    let Some(text) = absent_is_none(api.get(&format!("/api/v1/persistentvolumes/{volume}")).await)? else {
+        return Ok(None);
+    };
     let object: Value = decoded(&text)?;
     let zones: Vec<String> = object
         .pointer("/spec/nodeAffinity/required/nodeSelectorTerms")
@@ -247,7 +254,9 @@ fn is_zone_key(key: &str) -> bool {
 
 /// The claim that Karpenter says it launched for a placeholder: `Pod should schedule on: nodeclaim/NAME`.
 async fn nomination(api: &Api, namespace: String, placeholder: &str) -> Result<Option<String>, ReadError> {
-    let path = format!("/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.name%3D{placeholder}%2Creason%3DNominated");
+    let path = format!(
+        "/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.name%3D{placeholder}%2Creason%3DNominated"
+    );
     let events: Value = decoded(&api.get(&path).await?)?;
     let mut named: Vec<(String, String)> = events
         .get("items")

@@ -5,7 +5,9 @@ use noderotation_controller::args::{Args, LogFormat};
 use noderotation_controller::run::run;
 
 fn main() -> anyhow::Result<()> {
-    rustls::crypto::ring::default_provider().install_default().map_err(|_| anyhow::anyhow!("a TLS provider is installed already"))?;
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .map_err(|_| anyhow::anyhow!("a TLS provider is installed already"))?;
     let args = Args::parse();
     log(&args)?;
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run(args))

@@ -125,15 +125,30 @@ impl Metrics {
         r.register("completed", "Rotations that ended, by outcome", metrics.completed.clone());
         r.register("forceful_fallback", "Rotations started without a surge", metrics.fallback.clone());
         r.register("window_missed", "Windows that closed with due nodes and no success", metrics.missed.clone());
-        r.register_with_unit("duration", "Length of a successful rotation's phases", Unit::Seconds, metrics.duration.clone());
+        r.register_with_unit(
+            "duration",
+            "Length of a successful rotation's phases",
+            Unit::Seconds,
+            metrics.duration.clone(),
+        );
         r.register("reconcile", "Passes over a NodePool, by result", metrics.reconciles.clone());
-        r.register_with_unit("reconcile_duration", "Length of a pass", Unit::Seconds, metrics.reconcile_seconds.clone());
+        r.register_with_unit(
+            "reconcile_duration",
+            "Length of a pass",
+            Unit::Seconds,
+            metrics.reconcile_seconds.clone(),
+        );
         r.register("api_requests", "Requests to the API server", metrics.requests.clone());
         r.register_with_unit("queue_wait", "From due to begun", Unit::Seconds, metrics.queue_wait.clone());
         r.register("retries", "Passes put back after a failure", metrics.retries.clone());
         r.register("write_outcomes", "Conditional writes, by step and outcome", metrics.writes.clone());
         r.register("watch_lists", "Complete lists, by reason", metrics.lists.clone());
-        r.register_with_unit("wakeup_lateness", "How late exact wake-ups were", Unit::Seconds, metrics.lateness.clone());
+        r.register_with_unit(
+            "wakeup_lateness",
+            "How late exact wake-ups were",
+            Unit::Seconds,
+            metrics.lateness.clone(),
+        );
         r.register("leader", "1 where this process is the leader", metrics.leader.clone());
         let build = Info::new(LabelSet([
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -187,7 +202,8 @@ impl Metrics {
 
     /// A request was answered; code 0: by nobody.
     pub fn api_request(&self, verb: &'static str, resource: &'static str, code: u16) {
-        let labels = LabelSet([("verb", verb.to_owned()), ("resource", resource.to_owned()), ("code", code.to_string())]);
+        let labels =
+            LabelSet([("verb", verb.to_owned()), ("resource", resource.to_owned()), ("code", code.to_string())]);
         self.requests.get_or_create(&labels).inc();
     }
 
@@ -264,14 +280,24 @@ const POOL_GAUGES: [PoolGauge; 17] = [
     ("policy_conflict", "1 while policies tie or the winner is invalid", |r| {
         (r.is_blocked || r.policy.is_some()).then(|| flag(r.is_blocked))
     }),
-    ("freeze_until_timestamp_seconds", "Until when the pool is frozen; 0: not", |r| governed(r, seconds(r.frozen_until))),
-    ("age_threshold_seconds", "A: the age at which a node is due", |r| r.derived.as_ref().map(|d| d.a.map_or(0.0, |a| a.as_secs_f64()))),
+    ("freeze_until_timestamp_seconds", "Until when the pool is frozen; 0: not", |r| {
+        governed(r, seconds(r.frozen_until))
+    }),
+    ("age_threshold_seconds", "A: the age at which a node is due", |r| {
+        r.derived.as_ref().map(|d| d.a.map_or(0.0, |a| a.as_secs_f64()))
+    }),
     ("rotation_chances", "G: chances really guaranteed", |r| r.derived.as_ref().map(|d| d.g as f64)),
     ("throughput_capacity", "C: starts per occurrence", |r| r.derived.as_ref().map(|d| d.c as f64)),
-    ("t_rot_estimate_seconds", "Expected length of one rotation", |r| r.derived.as_ref().map(|d| d.t_rot_est.as_secs_f64())),
+    ("t_rot_estimate_seconds", "Expected length of one rotation", |r| {
+        r.derived.as_ref().map(|d| d.t_rot_est.as_secs_f64())
+    }),
     ("t_rot_bound_seconds", "Upper bound of one rotation", |r| r.derived.as_ref().map(|d| d.t_rot.as_secs_f64())),
-    ("window_period_seconds", "P: the largest distance between two openings", |r| r.derived.as_ref().map(|d| d.p.as_secs_f64())),
-    ("next_window_open_timestamp_seconds", "When the window opens next; 0: never", |r| governed(r, seconds(r.next_open))),
+    ("window_period_seconds", "P: the largest distance between two openings", |r| {
+        r.derived.as_ref().map(|d| d.p.as_secs_f64())
+    }),
+    ("next_window_open_timestamp_seconds", "When the window opens next; 0: never", |r| {
+        governed(r, seconds(r.next_open))
+    }),
     ("short_lead_nodes", "NodeClaims born with less than their lead time", |r| governed(r, r.short_lead as f64)),
     ("drain_stuck", "1 while a drain exceeds its bound", |r| governed(r, flag(r.drain_stuck))),
     ("retry_count", "Failed attempts of the claim in rotation", |r| governed(r, r.retry_count as f64)),
@@ -324,15 +350,27 @@ impl Collector for Loops {
     #[allow(clippy::cast_possible_wrap, reason = "a count of NodePools")]
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let depth = ConstGauge::new(self.queue.depth() as i64);
-        let mut family = encoder.encode_descriptor("noderotation_queue_depth", "Names that are due", None, depth.metric_type())?;
+        let mut family =
+            encoder.encode_descriptor("noderotation_queue_depth", "Names that are due", None, depth.metric_type())?;
         depth.encode(family.encode_family(&LabelSet([("loop", "rotation".to_owned())]))?)?;
         let ages = self.fresh.ages();
         let gauge = ConstGauge::new(0.0f64);
-        let mut family = encoder.encode_descriptor("noderotation_watch_age_seconds", "Since the last event or bookmark", None, gauge.metric_type())?;
+        let mut family = encoder.encode_descriptor(
+            "noderotation_watch_age_seconds",
+            "Since the last event or bookmark",
+            None,
+            gauge.metric_type(),
+        )?;
         for (resource, age) in &ages {
-            ConstGauge::new(age.as_secs_f64()).encode(family.encode_family(&LabelSet([("resource", (*resource).to_owned())]))?)?;
+            ConstGauge::new(age.as_secs_f64())
+                .encode(family.encode_family(&LabelSet([("resource", (*resource).to_owned())]))?)?;
         }
-        let mut family = encoder.encode_descriptor("noderotation_watch_stale", "1 where a watch has been silent for too long", None, gauge.metric_type())?;
+        let mut family = encoder.encode_descriptor(
+            "noderotation_watch_stale",
+            "1 where a watch has been silent for too long",
+            None,
+            gauge.metric_type(),
+        )?;
         for (resource, age) in &ages {
             let stale = ConstGauge::new(flag(*age > STALE_AFTER));
             stale.encode(family.encode_family(&LabelSet([("resource", (*resource).to_owned())]))?)?;

@@ -35,13 +35,21 @@ impl Notices {
     pub fn tell(&self, recorder: &Recorder, world: &World, decision: &Decision, findings: &[Finding]) {
         let mut now: BTreeMap<String, (String, Option<Event>)> = BTreeMap::new();
         let on_pool = |reason, note: &str| Event {
-            about: About { kind: "NodePool", name: world.pool.meta.name.to_string(), uid: world.pool.meta.uid.to_string() },
+            about: About {
+                kind: "NodePool",
+                name: world.pool.meta.name.to_string(),
+                uid: world.pool.meta.uid.to_string(),
+            },
             reason,
             note: note.to_owned(),
         };
         let on_claim = |claim: &str, reason, note: &str| {
             let uid = world.claims.iter().find(|c| &*c.meta.name == claim).map(|c| c.meta.uid.to_string());
-            Event { about: About { kind: "NodeClaim", name: claim.to_owned(), uid: uid.unwrap_or_default() }, reason, note: note.to_owned() }
+            Event {
+                about: About { kind: "NodeClaim", name: claim.to_owned(), uid: uid.unwrap_or_default() },
+                reason,
+                note: note.to_owned(),
+            }
         };
         for note in &decision.notes {
             let text = note.to_string();
@@ -55,10 +63,15 @@ impl Notices {
             now.insert(finding.code.name().to_owned(), (finding.message.clone(), event));
         }
         for claim in &decision.census.short_lead {
-            let text = format!("NodeClaim {claim} lives too short to be offered every wanted window; it is rotated at the first");
+            let text = format!(
+                "NodeClaim {claim} lives too short to be offered every wanted window; it is rotated at the first"
+            );
             now.insert(format!("ShortLead/{claim}"), (text.clone(), Some(on_claim(claim, "ShortLead", &text))));
         }
-        if decision.step.is_none() && world.pool.anchor().is_none() && decision.census.eligible + decision.census.in_backoff > 0 {
+        if decision.step.is_none()
+            && world.pool.anchor().is_none()
+            && decision.census.eligible + decision.census.in_backoff > 0
+        {
             let reasons: Vec<String> = decision.notes.iter().map(ToString::to_string).collect();
             now.insert("no rotation candidate".into(), (format!("{} ({})", reasons.join("; "), decision.census), None));
         }
@@ -96,7 +109,8 @@ impl Notices {
         }
         before.insert("WriteRefused".into(), text.clone());
         warn!(nodepool = &*world.pool.meta.name, step, message, "write refused");
-        let about = About { kind: "NodePool", name: world.pool.meta.name.to_string(), uid: world.pool.meta.uid.to_string() };
+        let about =
+            About { kind: "NodePool", name: world.pool.meta.name.to_string(), uid: world.pool.meta.uid.to_string() };
         recorder.record(Event { about, reason: "WriteRefused", note: format!("the API server refused {text}") });
     }
 

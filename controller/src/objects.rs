@@ -72,7 +72,9 @@ pub fn name_of(json: &str) -> String {
         metadata: Value,
     }
     let named: Option<Named> = serde_json::from_str(json).ok();
-    named.and_then(|n| Some(n.metadata.get("name")?.as_str()?.to_owned())).unwrap_or_else(|| "an object without a name".into())
+    named
+        .and_then(|n| Some(n.metadata.get("name")?.as_str()?.to_owned()))
+        .unwrap_or_else(|| "an object without a name".into())
 }
 
 #[derive(Deserialize)]
@@ -259,7 +261,11 @@ impl Kept for Pool {
             limits: amounts(&raw.spec.limits),
             expire_after: lifetime(template.expire_after.as_deref()),
             termination_grace_period: template.termination_grace_period.as_deref().and_then(duration::parse),
-            taints: template.taints.into_iter().map(|t| Taint { key: t.key, value: t.value, effect: t.effect }).collect(),
+            taints: template
+                .taints
+                .into_iter()
+                .map(|t| Taint { key: t.key, value: t.value, effect: t.effect })
+                .collect(),
             requirements: template
                 .requirements
                 .into_iter()
@@ -304,7 +310,8 @@ impl Kept for Placeholder {
             conditions: Vec<RawCondition>,
         }
         let raw: Raw = parse(json)?;
-        let unschedulable = |c: &&RawCondition| c.kind == "PodScheduled" && c.status == "False" && c.reason == "Unschedulable";
+        let unschedulable =
+            |c: &&RawCondition| c.kind == "PodScheduled" && c.status == "False" && c.reason == "Unschedulable";
         Ok(Self {
             meta: raw.metadata.slim(),
             node: raw.spec.node_name.into(),
@@ -395,7 +402,9 @@ mod tests {
 
     #[test]
     fn a_malformed_policy_is_kept_with_its_problems() {
-        let policy = PolicyObject::read(r#"{"metadata":{"name":"p"},"spec":{"nodePoolSelector":{},"maintenanceWindows":"Mon"}}"#);
+        let policy = PolicyObject::read(
+            r#"{"metadata":{"name":"p"},"spec":{"nodePoolSelector":{},"maintenanceWindows":"Mon"}}"#,
+        );
         assert!(policy.unwrap().stored.verdict.is_err());
         let policy = PolicyObject::read(r#"{"metadata":{"name":"p"}}"#).unwrap();
         assert!(policy.stored.verdict.is_err() && policy.stored.selector.is_none());

@@ -98,7 +98,9 @@ impl Rotation {
     }
 
     async fn pass(&self, pool: &str) -> PassEnd {
-        let Some(mut world) = observe(&self.view, &self.settings, pool, Timestamp::now()) else { return PassEnd::Absent };
+        let Some(mut world) = observe(&self.view, &self.settings, pool, Timestamp::now()) else {
+            return PassEnd::Absent;
+        };
         let mut races = 0;
         let mut last_raced: Option<Act> = None;
         for _ in 0..MOST_STEPS {

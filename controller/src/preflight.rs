@@ -30,7 +30,9 @@ async fn kind(api: &Api, collection: &str, resource: &str, missing: &str) -> Res
                 return Err(format!("the API server does not serve {collection}: {missing}"));
             }
             Err(ReadError::Forbidden(why)) => {
-                return Err(format!("{resource} cannot be listed: {why}; grant this service account get, list and watch"));
+                return Err(format!(
+                    "{resource} cannot be listed: {why}; grant this service account get, list and watch"
+                ));
             }
             Err(ReadError::Other(why)) => {
                 let wait = backoff(failures).min(Duration::from_secs(15));

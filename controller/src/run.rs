@@ -43,11 +43,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
     let client = client(&args).await?;
     let api = Api::new(client, args.api_rate, args.api_burst, metrics.clone());
-    let timing = Timing {
-        duration: args.lease_duration,
-        renew_deadline: args.renew_deadline,
-        retry_period: args.retry_period,
-    };
+    let timing =
+        Timing { duration: args.lease_duration, renew_deadline: args.renew_deadline, retry_period: args.retry_period };
     let election = Arc::new(Election::new(&api, &args.namespace, &args.identity, timing));
     info!(version = crate::args::version(), identity = election.identity(), namespace = args.namespace, "starting");
 

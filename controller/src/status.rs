@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::notices::names;
 use jiff::Timestamp;
 use noderotation_rotation::world::Pool;
-use crate::notices::names;
 use noderotation_shared::governance::{Governance, StoredPolicy, govern};
 use noderotation_shared::instant;
 use serde_json::{Value, json};
@@ -109,7 +109,7 @@ fn status(
         "matchedNodePools": standing.wins,
         "rotatingNodePools": rotating,
         "candidates": candidates,
-        "nextWindow": next.map(|o| json!({"opens": instant::format(o.open), "closes": instant::format(o.close)})),
+        "nextWindow": next.map(|o| json!({"opens": o.opening().map(instant::format), "closes": o.closing().map(instant::format)})),
         "conditions": [condition(&policy.stored, standing)],
     });
     keep_transition_time(&policy.status, &mut wanted, now);
@@ -152,7 +152,7 @@ fn keep_transition_time(old: &Value, wanted: &mut Value, now: Timestamp) {
     }
 }
 
-/// Nulls and empty lists are as good as absent.
+/// Nulls and empty lists are as good as absent, and so the API server keeps them.
 fn without_empty(value: &Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(
@@ -197,10 +197,19 @@ mod tests {
     #[test]
     fn a_second_look_writes_nothing() {
         let now: Timestamp = "2026-11-29T12:00:00Z".parse().unwrap();
-        let pool = Arc::new(Pool { meta: noderotation_rotation::world::Meta { name: "api".into(), ..Default::default() }, ..Pool::default() });
+        let pool = Arc::new(Pool {
+            meta: noderotation_rotation::world::Meta { name: "api".into(), ..Default::default() },
+            ..Pool::default()
+        });
         let look = |p: &PolicyObject| {
             let policies = [Arc::new(p.clone())];
-            status(p, standing(&policies, std::slice::from_ref(&pool)).get("p"), std::slice::from_ref(&pool), &BTreeMap::new(), now)
+            status(
+                p,
+                standing(&policies, std::slice::from_ref(&pool)).get("p"),
+                std::slice::from_ref(&pool),
+                &BTreeMap::new(),
+                now,
+            )
         };
         let written = look(&policy("p", &good(), Value::Null)).unwrap();
         assert_eq!(written["matchedNodePools"], json!(["api"]));
@@ -214,7 +223,10 @@ mod tests {
 
     #[test]
     fn ties_and_mistakes_are_told() {
-        let pool = Arc::new(Pool { meta: noderotation_rotation::world::Meta { name: "api".into(), ..Default::default() }, ..Pool::default() });
+        let pool = Arc::new(Pool {
+            meta: noderotation_rotation::world::Meta { name: "api".into(), ..Default::default() },
+            ..Pool::default()
+        });
         let policies = [Arc::new(policy("a", &good(), Value::Null)), Arc::new(policy("b", &good(), Value::Null))];
         let standing = standing(&policies, &[pool]);
         let told = condition(&policies[0].stored, &standing["a"]);

@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use noderotation_rotation::nodes;
 use noderotation_rotation::step::{Kind, Patch};
 use noderotation_rotation::world::{Claim, Node, Placeholder, Pool};
+use noderotation_shared::instant;
 use noderotation_shared::keys::{FAILED_AT, STARTED_AT, STATE, SURGE_CLAIM, SURGE_FOR};
 use noderotation_shared::selection::State;
-use noderotation_shared::instant;
 use tracing::{info, warn};
 
 use crate::api::{Api, Outcome, ReadError};
@@ -67,7 +67,11 @@ async fn drop_placeholder(api: &Api, view: &View, namespace: &str, placeholder: 
     let outcome = api.delete(&path, &placeholder.meta.uid, None).await;
     if let Outcome::Claimed(_) = outcome {
         view.forget_placeholder(&placeholder.meta.name, &placeholder.meta.uid);
-        info!(placeholder = &*placeholder.meta.name, nodeclaim = placeholder.claim(), "sweep: orphaned placeholder deleted");
+        info!(
+            placeholder = &*placeholder.meta.name,
+            nodeclaim = placeholder.claim(),
+            "sweep: orphaned placeholder deleted"
+        );
     }
 }
 

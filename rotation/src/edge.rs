@@ -29,7 +29,7 @@ pub(crate) fn step(pass: &mut Pass<'_>, rule: &Rule) -> Option<Step> {
             let outstanding = pass.census.eligible + pass.census.in_backoff;
             let succeeded = pool.last(LAST_ROTATION_AT, pass.now).is_some_and(|at| at >= opened_at);
             let missed = outstanding > 0 && !succeeded && pass.hold(&rule.policy).is_none();
-            let told = missed.then(|| Announcement::WindowMissed {
+            let told = missed.then_some(Announcement::WindowMissed {
                 opened_at,
                 eligible: pass.census.eligible,
                 in_backoff: pass.census.in_backoff,

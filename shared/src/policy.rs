@@ -189,7 +189,7 @@ impl Reader {
         if text == "auto" {
             return Threshold::Auto;
         }
-        match policy_duration(text).filter(|d| d.is_positive()) {
+        match policy_duration(text).filter(SignedDuration::is_positive) {
             Some(age) => Threshold::Override(age),
             None => {
                 let why = "must be auto or a Go duration above zero; there is no unit for days";

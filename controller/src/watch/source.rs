@@ -58,7 +58,13 @@ enum Ended {
 }
 
 /// Watches one kind for ever. Returns never; its panic ends the process.
-pub async fn watch<K: Kept>(api: Api, source: Source, sink: Arc<dyn Sink<K>>, fresh: Arc<Freshness>, metrics: Arc<Metrics>) {
+pub async fn watch<K: Kept>(
+    api: Api,
+    source: Source,
+    sink: Arc<dyn Sink<K>>,
+    fresh: Arc<Freshness>,
+    metrics: Arc<Metrics>,
+) {
     let mut watcher = Watcher { api, source, sink, fresh, metrics, version: None, can_stream: true, reason: "start" };
     let mut failures = 0;
     loop {
@@ -94,7 +100,8 @@ struct Watcher<K: Kept> {
 
 impl<K: Kept> Watcher<K> {
     async fn run(&mut self) -> Ended {
-        if self.version.is_none() && !self.can_stream
+        if self.version.is_none()
+            && !self.can_stream
             && let Err(ended) = self.list().await
         {
             return ended;
@@ -104,10 +111,15 @@ impl<K: Kept> Watcher<K> {
             self.metrics.watch_list(K::RESOURCE, self.reason);
         }
         let mut seen = streaming.then(HashSet::new);
-        let events = match self.api.client().request_events::<Raw>(match self.request() {
-            Ok(request) => request,
-            Err(why) => return Ended::Failed(why),
-        }).await {
+        let events = match self
+            .api
+            .client()
+            .request_events::<Raw>(match self.request() {
+                Ok(request) => request,
+                Err(why) => return Ended::Failed(why),
+            })
+            .await
+        {
             Ok(events) => events,
             Err(error) => return self.refusal(&error),
         };
@@ -115,7 +127,9 @@ impl<K: Kept> Watcher<K> {
         loop {
             let event = match tokio::time::timeout(SILENCE, events.next()).await {
                 Err(_) => return Ended::Failed(format!("no event and no bookmark for {SILENCE:?}")),
-                Ok(None) if seen.is_some() => return Ended::Failed("closed before the initial state was complete".into()),
+                Ok(None) if seen.is_some() => {
+                    return Ended::Failed("closed before the initial state was complete".into());
+                }
                 Ok(None) => return Ended::Normally,
                 Ok(Some(Err(error))) => return Ended::Failed(with_causes(&error)),
                 Ok(Some(Ok(event))) => event,
@@ -185,7 +199,9 @@ impl<K: Kept> Watcher<K> {
     fn refusal(&self, error: &kube::Error) -> Ended {
         match error {
             kube::Error::Api(status) if status.code == 410 => Ended::Expired,
-            kube::Error::Api(status) if status.code == 422 && self.version.is_none() && self.can_stream => Ended::CannotStream,
+            kube::Error::Api(status) if status.code == 422 && self.version.is_none() && self.can_stream => {
+                Ended::CannotStream
+            }
             other => Ended::Failed(with_causes(other)),
         }
     }

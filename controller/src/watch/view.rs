@@ -76,7 +76,11 @@ impl<K: Kept> Store<K> {
 
     fn remove(&mut self, name: &str, uid: &str) -> Option<Arc<K>> {
         self.gone.remove(uid);
-        if self.objects.get(name).is_some_and(|known| &*known.meta().uid == uid) { self.objects.remove(name) } else { None }
+        if self.objects.get(name).is_some_and(|known| &*known.meta().uid == uid) {
+            self.objects.remove(name)
+        } else {
+            None
+        }
     }
 
     fn settle(&mut self, uids: &HashSet<Box<str>>) -> Vec<Arc<K>> {

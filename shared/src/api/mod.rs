@@ -232,13 +232,15 @@ pub struct RotationPolicyStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// One occurrence of the window.
+/// One occurrence of the window; a window that never closes has neither end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NextWindow {
     /// When it opens or opened.
-    pub opens: Time,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opens: Option<Time>,
     /// When it closes.
-    pub closes: Time,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closes: Option<Time>,
 }
 
 /// The defaults of §3 that the schema writes into the object.

@@ -193,18 +193,18 @@ fn label_key() -> Value {
     })
 }
 
-fn key_set(default: Value) -> Schema {
+fn key_set(default: &Value) -> Schema {
     schema(json!({
         "type": "array", "maxItems": 16, "x-kubernetes-list-type": "set", "items": label_key(), "default": default,
     }))
 }
 
 pub fn required_keys(_: &mut SchemaGenerator) -> Schema {
-    described(key_set(json!(defaults::required_keys())), "Keys that must agree.")
+    described(key_set(&json!(defaults::required_keys())), "Keys that must agree.")
 }
 
 pub fn preferred_keys(_: &mut SchemaGenerator) -> Schema {
-    described(key_set(json!([])), "Keys that should agree.")
+    described(key_set(&json!([])), "Keys that should agree.")
 }
 
 pub fn selector(_: &mut SchemaGenerator) -> Schema {
@@ -280,11 +280,10 @@ pub fn settle(schema: &mut JSONSchemaProps) {
         for property in properties.values_mut() {
             settle(property);
         }
-        let all_default = properties.values().any(|p| p.default.is_some());
+        let some_default = properties.values().any(|p| p.default.is_some());
         let required = schema.required.as_ref().is_some_and(|r| !r.is_empty());
-        if schema.type_.as_deref() == Some("object") && all_default && !required && schema.default.is_none() {
-            schema.default = Some(JSON(json!({})));
-        } else if schema.default.as_ref().is_some_and(|d| d.0.is_object()) {
+        let is_defaulted = schema.default.as_ref().map_or(some_default && !required, |d| d.0.is_object());
+        if schema.type_.as_deref() == Some("object") && is_defaulted {
             schema.default = Some(JSON(json!({})));
         }
     }

@@ -76,7 +76,7 @@ fn object(schema: &JSONSchemaProps, fields: &serde_json::Map<String, Value>, pat
         match (field, &schema.additional_properties) {
             (Some(field), _) => walk(field, value, &format!("{path}.{name}"), problems),
             (None, Some(JSONSchemaPropsOrBool::Schema(field))) => {
-                walk(field, value, &format!("{path}.{name}"), problems)
+                walk(field, value, &format!("{path}.{name}"), problems);
             }
             (None, _) => problems.push(unknown(schema, name, path)),
         }

@@ -50,10 +50,7 @@ pub(super) fn measures(schedule: &Schedule, now: Timestamp) -> Measures {
     let end = plus(begin, HORIZON);
     let mut opening = schedule.recurring(begin).filter(|o| o.open >= begin).take_while(|o| o.open < end);
     let Some(first) = opening.next() else {
-        return match schedule.open_or_never(now) {
-            true => Measures::Always,
-            false => Measures::Never,
-        };
+        return if schedule.recurring(now).next().is_some() { Measures::Always } else { Measures::Never };
     };
     let mut period = Period { p: SignedDuration::ZERO, d: first.length(), gap: SignedDuration::MAX };
     let mut last = first;
@@ -64,13 +61,6 @@ pub(super) fn measures(schedule: &Schedule, now: Timestamp) -> Measures {
         last = next;
     }
     if period.p.is_zero() { Measures::Always } else { Measures::Recurring(period) }
-}
-
-impl Schedule {
-    /// Whether a schedule that opens nowhere in a year is open throughout it.
-    fn open_or_never(&self, now: Timestamp) -> bool {
-        self.recurring(now).next().is_some()
-    }
 }
 
 /// Monday 00:00 UTC of the week that contains `now`.

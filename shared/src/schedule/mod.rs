@@ -40,6 +40,16 @@ impl Occurrence {
         self.open <= instant && instant < self.close
     }
 
+    /// When it opened; `None` where the window was open as long as there is time.
+    pub fn opening(&self) -> Option<Timestamp> {
+        (self.open > Timestamp::MIN).then_some(self.open)
+    }
+
+    /// When it closes; `None` where it never does.
+    pub fn closing(&self) -> Option<Timestamp> {
+        (self.close < Timestamp::MAX).then_some(self.close)
+    }
+
     /// `close - open`.
     pub fn length(&self) -> SignedDuration {
         self.close.duration_since(self.open)
@@ -95,8 +105,7 @@ impl Schedule {
     /// The next instant after `now` at which the window opens or closes.
     pub fn next_edge(&self, now: Timestamp) -> Option<Timestamp> {
         let next = self.occurrences(now).next()?;
-        let edge = if next.contains(now) { next.close } else { next.open };
-        (edge < Timestamp::MAX).then_some(edge)
+        if next.contains(now) { next.closing() } else { next.opening() }
     }
 
     /// `P`, `D` and `gap` as seen at `now` (§5.3).

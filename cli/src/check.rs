@@ -1,0 +1,282 @@
+//! `check`: what admission would say of these policies and NodePools together.
+
+use jiff::Timestamp;
+use noderotation_shared::duration::human;
+use noderotation_shared::feasibility::{self, Cadence, Derived, Severity};
+use noderotation_shared::governance::{Governance, govern};
+use noderotation_shared::instant;
+use noderotation_shared::policy::Policy;
+use noderotation_shared::problem::Problem;
+use serde::Serialize;
+
+use crate::input::{Input, PolicyInput, PoolInput, read};
+use crate::output::{Format, print, table};
+
+/// Flags of `check`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Files with RotationPolicies and NodePools; - is standard input.
+    #[arg(short, long = "filename", required = true, num_args = 1.., value_name = "FILE")]
+    filename: Vec<String>,
+    /// Form of the output.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+    /// Nodes that each NodePool is assumed to have, for the findings about throughput.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    nodes: u32,
+    /// The instant from which the next windows are counted (RFC 3339); now by default.
+    #[arg(long, value_name = "INSTANT")]
+    at: Option<Timestamp>,
+}
+
+/// The JSON contract of `check`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    policies: Vec<PolicyReport>,
+    node_pools: Vec<PoolReport>,
+    /// Objects of other kinds.
+    ignored: usize,
+    refusals: usize,
+    findings: usize,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PolicyReport {
+    name: String,
+    file: String,
+    document: usize,
+    problems: Vec<ProblemReport>,
+    warnings: Vec<String>,
+    next_windows: Vec<Window>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ProblemReport {
+    path: String,
+    found: String,
+    why: String,
+    instead: String,
+    message: String,
+}
+
+#[derive(Serialize)]
+struct Window {
+    /// Absent where the window is always open.
+    opens: Option<String>,
+    closes: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PoolReport {
+    name: String,
+    file: String,
+    document: usize,
+    governed_by: Option<String>,
+    refusals: Vec<String>,
+    derived: Option<DerivedReport>,
+    findings: Vec<FindingReport>,
+}
+
+/// Durations in seconds, and the same for people in `text`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DerivedReport {
+    age_threshold_seconds: Option<i64>,
+    window_period_seconds: i64,
+    window_length_seconds: Option<i64>,
+    window_gap_seconds: Option<i64>,
+    rotation_bound_seconds: i64,
+    rotation_estimate_seconds: i64,
+    guaranteed_chances: i64,
+    starts_per_window: i64,
+    text: String,
+}
+
+#[derive(Serialize)]
+struct FindingReport {
+    code: String,
+    severity: &'static str,
+    message: String,
+}
+
+/// Fine if nothing was refused and nothing found.
+pub fn run(args: &Args) -> anyhow::Result<bool> {
+    let input = read(&args.filename)?;
+    anyhow::ensure!(
+        !(input.policies.is_empty() && input.pools.is_empty()),
+        "{}: neither a RotationPolicy nor a NodePool is in there",
+        args.filename.join(", ")
+    );
+    let report = examine(&input, args.at.unwrap_or_else(Timestamp::now), args.nodes);
+    print(args.output, &report, || as_table(&report))?;
+    Ok(report.refusals == 0 && report.findings == 0)
+}
+
+fn examine(input: &Input, now: Timestamp, nodes: u32) -> Report {
+    let policies: Vec<PolicyReport> = input.policies.iter().map(|p| policy_report(p, input, now)).collect();
+    let node_pools: Vec<PoolReport> = input.pools.iter().map(|p| pool_report(p, input, now, nodes)).collect();
+    Report {
+        refusals: policies.iter().filter(|p| !p.problems.is_empty()).count()
+            + node_pools.iter().filter(|p| !p.refusals.is_empty()).count(),
+        findings: node_pools.iter().map(|p| p.findings.len()).sum(),
+        ignored: input.others,
+        policies,
+        node_pools,
+    }
+}
+
+fn policy_report(policy: &PolicyInput, input: &Input, now: Timestamp) -> PolicyReport {
+    let parsed = policy.stored.verdict.as_ref();
+    let mut warnings: Vec<String> =
+        parsed.map(|p| p.warnings.iter().map(ToString::to_string).collect()).unwrap_or_default();
+    for other in input.policies.iter().filter(|other| other.stored.name != policy.stored.name) {
+        if other.spec.get("nodePoolSelector") == policy.spec.get("nodePoolSelector") && parsed.is_ok() {
+            warnings.push(format!(
+                "spec.nodePoolSelector: equal to that of RotationPolicy {} in {}: for every NodePool that both match, neither governs",
+                other.stored.name, other.place
+            ));
+        }
+    }
+    PolicyReport {
+        name: policy.stored.name.clone(),
+        file: policy.place.file.clone(),
+        document: policy.place.document,
+        problems: parsed.err().into_iter().flat_map(|p| &p.0).map(problem_report).collect(),
+        warnings,
+        next_windows: parsed.map(|p| next_windows(p, now)).unwrap_or_default(),
+    }
+}
+
+fn problem_report(problem: &Problem) -> ProblemReport {
+    ProblemReport {
+        path: problem.path.clone(),
+        found: problem.found.clone(),
+        why: problem.why.clone(),
+        instead: problem.instead.clone(),
+        message: problem.to_string(),
+    }
+}
+
+fn next_windows(policy: &Policy, now: Timestamp) -> Vec<Window> {
+    let next = policy.schedule.occurrences(now).take(3);
+    next.map(|o| Window { opens: o.opening().map(instant::format), closes: o.closing().map(instant::format) }).collect()
+}
+
+fn pool_report(pool: &PoolInput, input: &Input, now: Timestamp, nodes: u32) -> PoolReport {
+    let mut report = PoolReport {
+        name: pool.name.clone(),
+        file: pool.place.file.clone(),
+        document: pool.place.document,
+        governed_by: None,
+        refusals: pool.problems.iter().map(ToString::to_string).collect(),
+        derived: None,
+        findings: Vec::new(),
+    };
+    match govern(&pool.labels, input.policies.iter().map(|p| &p.stored)) {
+        Governance::Unmatched => {}
+        Governance::Governed(winner, policy) => {
+            report.governed_by = Some(winner.name.clone());
+            if pool.is_static {
+                report.refusals.push(format!(
+                    "spec.replicas: a static NodePool cannot surge, so RotationPolicy {} must not govern it; remove its label, or narrow the selector",
+                    winner.name
+                ));
+            }
+            let cadence = Cadence::of(policy, now);
+            let facts = feasibility::PoolFacts { claims: i64::from(nodes), ..pool.facts };
+            report.derived = Some(derived_report(&feasibility::derive(policy, &cadence, &facts)));
+            report.findings = feasibility::findings(policy, &cadence, &facts, [])
+                .into_iter()
+                .map(|f| FindingReport {
+                    severity: if f.severity() == Severity::Fatal { "fatal" } else { "warn" },
+                    code: f.code.to_string(),
+                    message: f.message,
+                })
+                .collect();
+        }
+        Governance::Conflict(tied) => {
+            let names: Vec<&str> = tied.iter().map(|p| p.name.as_str()).collect();
+            report.refusals.push(format!(
+                "metadata.labels: RotationPolicies {} are equally specific, so none of them would govern; add a label to one's selector",
+                names.join(", ")
+            ));
+        }
+        Governance::Invalid(winner, _) => {
+            report.governed_by = Some(winner.name.clone());
+            report
+                .refusals
+                .push(format!("RotationPolicy {} would govern and is invalid: nothing would rotate", winner.name));
+        }
+    }
+    report
+}
+
+fn derived_report(d: &Derived) -> DerivedReport {
+    let seconds = |d: jiff::SignedDuration| d.as_secs();
+    let or_none = |d: Option<jiff::SignedDuration>| d.map_or_else(|| "none".to_owned(), human);
+    DerivedReport {
+        age_threshold_seconds: d.a.map(seconds),
+        window_period_seconds: d.p.as_secs(),
+        window_length_seconds: d.d.map(seconds),
+        window_gap_seconds: d.gap.map(seconds),
+        rotation_bound_seconds: d.t_rot.as_secs(),
+        rotation_estimate_seconds: d.t_rot_est.as_secs(),
+        guaranteed_chances: d.g,
+        starts_per_window: d.c,
+        text: format!(
+            "A={} P={} D={} gap={} t_rot={} t_rot_est={} G={} C={}",
+            or_none(d.a),
+            human(d.p),
+            or_none(d.d),
+            or_none(d.gap),
+            human(d.t_rot),
+            human(d.t_rot_est),
+            d.g,
+            d.c
+        ),
+    }
+}
+
+fn as_table(report: &Report) -> String {
+    use std::fmt::Write;
+    let mut text = String::new();
+    for policy in &report.policies {
+        let _ = writeln!(text, "RotationPolicy {} in {} (document {})", policy.name, policy.file, policy.document);
+        for problem in &policy.problems {
+            let _ = writeln!(text, "  refused  {}", problem.message);
+        }
+        for warning in &policy.warnings {
+            let _ = writeln!(text, "  warning  {warning}");
+        }
+        for window in &policy.next_windows {
+            let or_always = |at: &Option<String>| at.clone().unwrap_or_else(|| "always".into());
+            let _ = writeln!(text, "  window   {} – {}", or_always(&window.opens), or_always(&window.closes));
+        }
+    }
+    for pool in &report.node_pools {
+        let by = pool
+            .governed_by
+            .as_ref()
+            .map_or_else(|| "no RotationPolicy: not rotated".to_owned(), |p| format!("RotationPolicy {p}"));
+        let _ = writeln!(text, "NodePool {} in {} (document {}): {by}", pool.name, pool.file, pool.document);
+        for refusal in &pool.refusals {
+            let _ = writeln!(text, "  refused  {refusal}");
+        }
+        if let Some(derived) = &pool.derived {
+            let _ = writeln!(text, "  derived  {}", derived.text);
+        }
+        for finding in &pool.findings {
+            let _ = writeln!(text, "  {:<8} {}: {}", finding.severity, finding.code, finding.message);
+        }
+    }
+    let mut sums = table(&["POLICIES", "NODEPOOLS", "REFUSALS", "FINDINGS"]);
+    sums.add_row(
+        [report.policies.len(), report.node_pools.len(), report.refusals, report.findings].map(|n| n.to_string()),
+    );
+    let _ = write!(text, "\n{sums}");
+    text
+}

@@ -1,0 +1,174 @@
+//! `windows`: every occurrence, in UTC and in the policy's zones, and what a clock change or an exclusion did to it.
+
+use jiff::{SignedDuration, Timestamp};
+use noderotation_shared::duration::human;
+use noderotation_shared::instant;
+use noderotation_shared::policy::Policy;
+use noderotation_shared::schedule::{Entry, Occurrence, Shift};
+use serde::Serialize;
+
+use crate::input::read;
+use crate::output::{Format, print, table};
+
+/// Flags of `windows`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Files with RotationPolicies; - is standard input.
+    #[arg(short, long = "filename", required = true, num_args = 1.., value_name = "FILE")]
+    filename: Vec<String>,
+    /// List occurrences that close after this instant (RFC 3339); now by default.
+    #[arg(long, value_name = "INSTANT")]
+    from: Option<Timestamp>,
+    /// … and open before this one; four weeks after --from by default.
+    #[arg(long, value_name = "INSTANT")]
+    to: Option<Timestamp>,
+    /// Only this policy.
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// Form of the output.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// The JSON contract of `windows`.
+#[derive(Serialize)]
+struct Row {
+    policy: String,
+    /// Absent where an exclusion covers the whole occurrence, or where the window is always open.
+    opens: Option<String>,
+    closes: Option<String>,
+    /// The same in each of the policy's zones.
+    local: Vec<Local>,
+    notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Local {
+    zone: String,
+    opens: String,
+    closes: String,
+}
+
+/// Fine unless a policy is invalid.
+pub fn run(args: &Args) -> anyhow::Result<bool> {
+    let input = read(&args.filename)?;
+    let from = args.from.unwrap_or_else(Timestamp::now);
+    let to = args.to.unwrap_or_else(|| instant::plus(from, SignedDuration::from_hours(24 * 28)));
+    anyhow::ensure!(from < to, "--from {from} must be earlier than --to {to}");
+    let wanted = |name: &str| args.policy.as_ref().is_none_or(|only| only == name);
+    let chosen: Vec<_> = input.policies.iter().filter(|p| wanted(&p.stored.name)).collect();
+    anyhow::ensure!(!chosen.is_empty(), "{}: no such RotationPolicy is in there", args.filename.join(", "));
+    let mut rows = Vec::new();
+    let mut fine = true;
+    for policy in chosen {
+        match &policy.stored.verdict {
+            Ok(parsed) => rows.extend(list(&policy.stored.name, parsed, from, to)),
+            Err(problems) => {
+                fine = false;
+                eprintln!("RotationPolicy {} in {}:\n{problems}", policy.stored.name, policy.place);
+            }
+        }
+    }
+    print(args.output, &rows, || as_table(&rows))?;
+    Ok(fine)
+}
+
+fn list(name: &str, policy: &Policy, from: Timestamp, to: Timestamp) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for whole in policy.schedule.recurring(from).take_while(|o| o.open < to) {
+        let pieces: Vec<Occurrence> = policy
+            .schedule
+            .occurrences(whole.open)
+            .take_while(|o| o.open < whole.close && o.open < to)
+            .filter(|o| o.open >= whole.open && o.close > from)
+            .collect();
+        let mut notes = shifts(policy, whole);
+        for exclusion in policy.exclusions.iter().filter(|e| e.span.open < whole.close && e.span.close > whole.open) {
+            let what = if pieces.is_empty() { "excluded" } else { "cut" };
+            let name = if exclusion.name.is_empty() { "an exclusion" } else { &exclusion.name };
+            let until = instant::format(exclusion.span.close);
+            notes.push(format!("{what} by {name} ({} – {until})", instant::format(exclusion.span.open)));
+        }
+        if pieces.is_empty() {
+            rows.push(Row { policy: name.into(), opens: None, closes: None, local: local(policy, whole), notes });
+            continue;
+        }
+        for piece in pieces {
+            rows.push(Row {
+                policy: name.into(),
+                opens: piece.opening().map(instant::format),
+                closes: piece.closing().map(instant::format),
+                local: local(policy, piece),
+                notes: notes.clone(),
+            });
+        }
+    }
+    rows
+}
+
+fn local(policy: &Policy, o: Occurrence) -> Vec<Local> {
+    let mut zones: Vec<&Entry> = Vec::new();
+    for entry in policy.schedule.entries() {
+        if !zones.iter().any(|known| known.zone() == entry.zone()) {
+            zones.push(entry);
+        }
+    }
+    let show =
+        |entry: &Entry, at: Timestamp| at.to_zoned(entry.zone().clone()).strftime("%a %Y-%m-%d %H:%M %Z").to_string();
+    zones
+        .into_iter()
+        .map(|entry| Local {
+            zone: entry.zone().iana_name().unwrap_or("UTC").to_owned(),
+            opens: o.opening().map_or_else(|| "always".into(), |at| show(entry, at)),
+            closes: o.closing().map_or_else(|| "always".into(), |at| show(entry, at)),
+        })
+        .collect()
+}
+
+/// What clock changes did to the entries that make up an occurrence.
+fn shifts(policy: &Policy, whole: Occurrence) -> Vec<String> {
+    let mut notes = Vec::new();
+    // an occurrence that never ends has nothing to tell of
+    if whole.length() > SignedDuration::from_hours(24 * 14) {
+        return notes;
+    }
+    for entry in policy.schedule.entries() {
+        let mut date = entry.local_date(instant::minus(whole.open, SignedDuration::from_hours(48)));
+        let last = entry.local_date(whole.close);
+        while date <= last {
+            if let Some((o, shift)) =
+                entry.on_with_shift(date).filter(|(o, _)| o.open < whole.close && o.close > whole.open)
+            {
+                let zone = entry.zone().iana_name().unwrap_or("UTC");
+                match shift {
+                    Shift::None => {}
+                    Shift::Whole(gap) => notes.push(format!("start missing in {zone}: moved {} later", human(gap))),
+                    Shift::End(gap) => notes.push(format!("end missing in {zone}: moved {} later", human(gap))),
+                    Shift::First => notes
+                        .push(format!("a time that {zone} has twice: its first is meant; {} long", human(o.length()))),
+                }
+            }
+            match date.tomorrow() {
+                Ok(next) => date = next,
+                Err(_) => break,
+            }
+        }
+    }
+    notes
+}
+
+fn as_table(rows: &[Row]) -> String {
+    let mut lines = table(&["POLICY", "OPENS (UTC)", "CLOSES (UTC)", "LOCAL", "NOTE"]);
+    for row in rows {
+        let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
+        let local: Vec<String> = row.local.iter().map(|l| format!("{} – {}", l.opens, l.closes)).collect();
+        lines.add_row([
+            row.policy.clone(),
+            or_dash(&row.opens),
+            or_dash(&row.closes),
+            local.join("\n"),
+            row.notes.join("\n"),
+        ]);
+    }
+    lines.to_string()
+}

@@ -1,0 +1,171 @@
+//! Objects that tests make, in the words of the field.
+
+use serde_json::{Value, json};
+
+use crate::Rig;
+
+/// A NodePool under construction.
+#[derive(Clone, Debug)]
+pub struct NodePool(Value);
+
+/// A NodePool with the label `rig/pool: <name>`, on which workloads of that pool insist.
+pub fn node_pool(name: &str) -> NodePool {
+    NodePool(json!({
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name, "labels": {"pool": name}},
+        "spec": {
+            "template": {
+                "metadata": {"labels": {"rig/pool": name}},
+                "spec": {
+                    "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+                    "requirements": [
+                        {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+                        {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+                        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+                    ],
+                    "expireAfter": "720h",
+                    "terminationGracePeriod": "1h",
+                },
+            },
+            "limits": {"cpu": "100"},
+            "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "Never"},
+        },
+    }))
+}
+
+impl NodePool {
+    fn template(&mut self, field: &str, value: Value) {
+        self.0["spec"]["template"]["spec"][field] = value;
+    }
+
+    /// `expireAfter`.
+    pub fn expire_after(mut self, text: &str) -> Self {
+        self.template("expireAfter", text.into());
+        self
+    }
+
+    /// `terminationGracePeriod`; `None` removes it.
+    pub fn grace(mut self, text: Option<&str>) -> Self {
+        self.template("terminationGracePeriod", text.map_or(Value::Null, Into::into));
+        self
+    }
+
+    /// `limits`.
+    pub fn limits(mut self, limits: Value) -> Self {
+        self.0["spec"]["limits"] = limits;
+        self
+    }
+
+    /// A label of the pool itself, by which policies select it.
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.0["metadata"]["labels"][key] = value.into();
+        self
+    }
+
+    /// Makes it, and the KWOKNodeClass it needs.
+    pub fn apply(self, rig: &Rig) -> anyhow::Result<()> {
+        rig.apply(&json!({
+            "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass",
+            "metadata": {"name": "default"}, "spec": {"nodeRegistrationDelay": "2s"},
+        }))?;
+        rig.apply(&self.0)
+    }
+}
+
+/// A workload under construction; each of its Pods fills most of a node, so that replicas spread over nodes.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    name: String,
+    pool: String,
+    kind: &'static str,
+    replicas: u32,
+    cpu: String,
+    grace_seconds: u32,
+    uses_grace: bool,
+}
+
+/// A Deployment whose Pods run on nodes of `pool`.
+pub fn deployment(name: &str, pool: &str, replicas: u32) -> Workload {
+    Workload {
+        name: name.into(),
+        pool: pool.into(),
+        kind: "Deployment",
+        replicas,
+        cpu: "100m".into(),
+        grace_seconds: 1,
+        uses_grace: false,
+    }
+}
+
+/// A StatefulSet whose Pods run on nodes of `pool`.
+pub fn stateful_set(name: &str, pool: &str, replicas: u32) -> Workload {
+    Workload { kind: "StatefulSet", ..deployment(name, pool, replicas) }
+}
+
+impl Workload {
+    /// Each Pod's request.
+    pub fn cpu(mut self, cpu: &str) -> Self {
+        self.cpu = cpu.into();
+        self
+    }
+
+    /// Pods that ignore SIGTERM take this long to go.
+    pub fn slow(mut self, seconds: u32) -> Self {
+        self.grace_seconds = seconds;
+        self.uses_grace = true;
+        self
+    }
+
+    /// Makes it.
+    pub fn apply(&self, rig: &Rig) -> anyhow::Result<()> {
+        let labels = json!({"app": self.name});
+        let annotations = if self.uses_grace { json!({"rig/uses-grace": "true"}) } else { json!({}) };
+        let mut spec = json!({
+            "replicas": self.replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels, "annotations": annotations},
+                "spec": {
+                    "nodeSelector": {"rig/pool": self.pool},
+                    "terminationGracePeriodSeconds": self.grace_seconds,
+                    "containers": [{"name": "app", "image": "app", "resources": {"requests": {"cpu": self.cpu, "memory": "64Mi"}}}],
+                },
+            },
+        });
+        if self.kind == "StatefulSet" {
+            spec["serviceName"] = self.name.clone().into();
+            spec["podManagementPolicy"] = "Parallel".into();
+        }
+        rig.apply(&json!({
+            "apiVersion": "apps/v1", "kind": self.kind,
+            "metadata": {"name": self.name, "namespace": "default"}, "spec": spec,
+        }))
+    }
+}
+
+/// A PodDisruptionBudget over a workload's Pods.
+pub fn budget(rig: &Rig, app: &str, spec: &Value) -> anyhow::Result<()> {
+    let mut spec = spec.clone();
+    spec["selector"] = json!({"matchLabels": {"app": app}});
+    rig.apply(&json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": app, "namespace": "default"}, "spec": spec,
+    }))
+}
+
+/// A node of no NodePool, tainted so that only what tolerates everything runs there: home of installed programs' Pods.
+pub fn system_node(rig: &Rig) -> anyhow::Result<()> {
+    let amounts = json!({"cpu": "32", "memory": "64Gi", "pods": "110"});
+    rig.apply(&json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": "rig-system",
+            "labels": {"kubernetes.io/hostname": "rig-system", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "rig/system": "true"},
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+        },
+        "spec": {"taints": [{"key": "rig/system", "value": "true", "effect": "NoSchedule"}]},
+    }))?;
+    let status = json!({"status": {"allocatable": amounts, "capacity": amounts}}).to_string();
+    rig.kubectl(&["patch", "node", "rig-system", "--subresource=status", "--type=merge", "-p", &status]).map(|_| ())
+}

@@ -1,0 +1,192 @@
+//! Processes that are started and ended by their id, and never outlive their owner for long.
+//!
+//! Each is noted in the run's folder with its id and its start time, so that the next run can end what a killed one
+//! left behind without ever touching a stranger that got the same id.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+/// A process of the rig.
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+    note: PathBuf,
+}
+
+impl Process {
+    /// Starts a command; its output goes to `<run>/log/<name>.log`.
+    pub fn start(run: &Path, name: &str, mut command: Command) -> anyhow::Result<Self> {
+        let log = run.join("log").join(format!("{name}.log"));
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .with_context(|| format!("{} cannot be written", log.display()))?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let child =
+            command.spawn().with_context(|| format!("{name} cannot be started: {:?}", command.get_program()))?;
+        let note = run.join("pid").join(name);
+        std::fs::write(&note, format!("{} {}", child.id(), start_time(child.id()).unwrap_or_default()))?;
+        Ok(Self { name: name.to_owned(), child, log, note })
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its log file.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// An error with the log's last lines if it has ended.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("{} ended with {status}; its log ends:\n{}", self.name, self.tail(20)),
+        }
+    }
+
+    /// The log's last lines.
+    pub fn tail(&self, lines: usize) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let all: Vec<&str> = text.lines().collect();
+        all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")
+    }
+
+    /// Sends a signal by name (`TERM`, `KILL`, `STOP`, `CONT`).
+    pub fn signal(&self, signal: &str) -> anyhow::Result<()> {
+        send(self.id(), signal)
+    }
+
+    /// Waits until it has ended; gives its exit code, `None` if a signal ended it.
+    pub fn wait(&mut self, patience: Duration) -> anyhow::Result<Option<i32>> {
+        let until = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                let _ = std::fs::remove_file(&self.note);
+                return Ok(status.code());
+            }
+            if Instant::now() > until {
+                bail!("{} still runs after {patience:?}; its log ends:\n{}", self.name, self.tail(10));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// SIGKILL, and waits for it.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_file(&self.note);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn send(id: u32, signal: &str) -> anyhow::Result<()> {
+    let status = Command::new("kill").arg(format!("-{signal}")).arg(id.to_string()).stderr(Stdio::null()).status()?;
+    if !status.success() {
+        bail!("process {id} could not be sent SIG{signal}");
+    }
+    Ok(())
+}
+
+/// A process's start, in clock ticks since boot: with it an id is unique.
+fn start_time(id: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // the command's name stands in parentheses and may hold anything
+    stat.rsplit_once(") ")?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// A run's folder: logs, notes of processes, the owner's id.
+pub struct RunFolder(PathBuf);
+
+impl RunFolder {
+    /// Makes a fresh folder under `root`, after ending what dead owners left there.
+    pub fn make(root: &Path) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(root)?;
+        end_leftovers(root);
+        for n in 0..1_000 {
+            let path = root.join(format!("{}-{n}", std::process::id()));
+            match std::fs::create_dir(&path) {
+                Ok(()) => {
+                    for folder in ["log", "pid", "pki", "kubeconfig"] {
+                        std::fs::create_dir(path.join(folder))?;
+                    }
+                    let owner = std::process::id();
+                    std::fs::write(path.join("owner"), format!("{owner} {}", start_time(owner).unwrap_or_default()))?;
+                    return Ok(Self(path));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).with_context(|| format!("{} cannot be made", path.display())),
+            }
+        }
+        bail!("{} is full of runs", root.display())
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Keeps it when the run ends.
+    pub fn keep(self) -> PathBuf {
+        let path = self.0.clone();
+        std::mem::forget(self);
+        path
+    }
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        if std::env::var_os("NODEROTATION_RIG_KEEP_LOGS").is_none() {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// Ends the processes of runs whose owner is dead, and removes their folders.
+fn end_leftovers(root: &Path) {
+    for run in std::fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let Ok(owner) = std::fs::read_to_string(run.join("owner")) else { continue };
+        if is_alive(&owner) {
+            continue;
+        }
+        let mut ended = 0;
+        for note in std::fs::read_dir(run.join("pid")).into_iter().flatten().flatten() {
+            let note = std::fs::read_to_string(note.path()).unwrap_or_default();
+            if let Some(id) = is_alive(&note).then(|| note.split(' ').next()?.parse().ok()).flatten() {
+                let _ = send(id, "KILL");
+                ended += 1;
+            }
+        }
+        if ended > 0 {
+            eprintln!("rig: ended {ended} processes that run {} left behind", run.display());
+        }
+        if std::env::var_os("NODEROTATION_RIG_KEEP_LOGS").is_none() {
+            let _ = std::fs::remove_dir_all(&run);
+        }
+    }
+}
+
+/// Whether the process that is noted as `<id> <start>` still runs.
+fn is_alive(note: &str) -> bool {
+    let mut parts = note.trim().split(' ');
+    let (Some(id), Some(start)) =
+        (parts.next().and_then(|n| n.parse().ok()), parts.next().and_then(|n| n.parse::<u64>().ok()))
+    else {
+        return false;
+    };
+    start_time(id) == Some(start)
+}

@@ -1,0 +1,294 @@
+//! The programs of the control plane, built by Go from the pinned modules under `tools/`, once.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+/// One module under `tools/` and what it yields.
+struct Module {
+    name: &'static str,
+    /// Program and package.
+    programs: &'static [(&'static str, &'static str)],
+    flags: fn(&Path) -> anyhow::Result<String>,
+}
+
+const MODULES: [Module; 5] = [
+    Module { name: "etcd", programs: &[("etcd", "go.etcd.io/etcd/server/v3")], flags: |_| Ok(String::new()) },
+    Module {
+        name: "kube",
+        programs: &[
+            ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+            ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+            ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+            ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+        ],
+        flags: kubernetes_flags,
+    },
+    Module { name: "kwok", programs: &[("kwok", "sigs.k8s.io/kwok/cmd/kwok")], flags: |_| Ok(String::new()) },
+    Module {
+        name: "karpenter",
+        programs: &[("karpenter-kwok", "sigs.k8s.io/karpenter/kwok")],
+        flags: |dir| {
+            Ok(format!("-X sigs.k8s.io/karpenter/pkg/operator.Version={}", version(dir, "sigs.k8s.io/karpenter")?))
+        },
+    },
+    Module {
+        name: "helm",
+        programs: &[("helm", "helm.sh/helm/v3/cmd/helm")],
+        flags: helm_flags,
+    },
+];
+
+/// Go's least version, from karpenter's go line.
+const LEAST_GO: (u32, u32) = (1, 26);
+
+/// A built binary needs about half a gigabyte, Go's caches four.
+const LEAST_FREE_MIB: u64 = 6 * 1024;
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The binaries.
+    pub bin: PathBuf,
+    /// CRDs and stages that the modules ship.
+    pub share: PathBuf,
+}
+
+impl Programs {
+    /// The path of one program.
+    pub fn path(&self, program: &str) -> PathBuf {
+        self.bin.join(program)
+    }
+}
+
+/// The folder for what is built and what runs.
+pub fn cache() -> PathBuf {
+    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/tmp".into())).join(".cache");
+    base.unwrap_or_else(home).join("noderotation-rig")
+}
+
+/// Builds what is missing, telling its progress on standard error. `NODEROTATION_RIG_BIN` names a folder of ready
+/// binaries instead (and of their data, in its sibling `share`).
+pub fn build() -> anyhow::Result<Programs> {
+    if let Some(bin) = std::env::var_os("NODEROTATION_RIG_BIN").map(PathBuf::from) {
+        return ready_made(bin);
+    }
+    let cache = cache();
+    let programs = Programs { bin: cache.join("bin"), share: cache.join("share") };
+    std::fs::create_dir_all(&programs.bin).with_context(|| format!("{} cannot be made", programs.bin.display()))?;
+    let _only_one = Lock::take(&cache.join("build.lock"))?;
+    let todo: Vec<_> = MODULES.iter().filter(|m| !is_built(m, &programs)).collect();
+    if todo.is_empty() && programs.share.join("crds").exists() {
+        return Ok(programs);
+    }
+    check_go()?;
+    check_disk(&cache)?;
+    let began = Instant::now();
+    for (n, module) in todo.iter().enumerate() {
+        eprintln!("rig: building {} ({} of {}, {:.0?} so far)", module.name, n + 1, todo.len(), began.elapsed());
+        let started = Instant::now();
+        build_module(module, &programs)?;
+        eprintln!("rig: built {} in {:.0?}", module.name, started.elapsed());
+    }
+    copy_data(&programs)?;
+    Ok(programs)
+}
+
+fn ready_made(bin: PathBuf) -> anyhow::Result<Programs> {
+    for program in MODULES.iter().flat_map(|m| m.programs).map(|(program, _)| program) {
+        if !bin.join(program).exists() {
+            bail!("NODEROTATION_RIG_BIN={} holds no {program}; unset it to have everything built", bin.display());
+        }
+    }
+    let share = bin.parent().unwrap_or(&bin).join("share");
+    if !share.join("crds").exists() {
+        bail!(
+            "{} holds no crds; NODEROTATION_RIG_BIN needs a sibling folder share as `rig build` makes it",
+            share.display()
+        );
+    }
+    Ok(Programs { bin, share })
+}
+
+fn tools(module: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tools").join(module)
+}
+
+fn stamp_path(module: &Module, programs: &Programs) -> PathBuf {
+    programs.bin.join(format!(".{}.stamp", module.name))
+}
+
+/// Raised when the flags above change.
+const FLAGS_REVISION: u32 = 2;
+
+/// What was built: the pinned sources. Another Go version alone is no reason to build anew.
+fn stamp(module: &Module) -> String {
+    let read = |file| std::fs::read_to_string(tools(module.name).join(file)).unwrap_or_default();
+    format!("{FLAGS_REVISION}\n{}{}", read("go.mod"), read("go.sum"))
+}
+
+fn is_built(module: &Module, programs: &Programs) -> bool {
+    std::fs::read_to_string(stamp_path(module, programs)).is_ok_and(|s| s == stamp(module))
+        && module.programs.iter().all(|(program, _)| programs.path(program).exists())
+}
+
+fn build_module(module: &Module, programs: &Programs) -> anyhow::Result<()> {
+    let dir = tools(module.name);
+    let flags = format!("-s -w {}", (module.flags)(&dir)?);
+    for (program, package) in module.programs {
+        let mut go = go(&dir);
+        go.args(["build", "-trimpath", "-ldflags", flags.trim(), "-o"]).arg(programs.path(program)).arg(package);
+        run(go, &format!("building {program}"))?;
+    }
+    std::fs::write(stamp_path(module, programs), stamp(module))?;
+    Ok(())
+}
+
+fn go(dir: &Path) -> Command {
+    let mut go = Command::new("go");
+    go.current_dir(dir).env("CGO_ENABLED", "0").env("GOWORK", "off").env("GOTOOLCHAIN", "local").stdin(Stdio::null());
+    go
+}
+
+fn run(mut command: Command, what: &str) -> anyhow::Result<String> {
+    let output = command.output().with_context(|| format!("{what}: {:?} cannot be run", command.get_program()))?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        let tail: Vec<&str> = text.lines().rev().take(15).collect();
+        bail!("{what} failed:\n{}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn version(dir: &Path, module: &str) -> anyhow::Result<String> {
+    let mut go = go(dir);
+    go.args(["list", "-m", "-f", "{{.Version}}", module]);
+    run(go, &format!("asking for the version of {module}"))
+}
+
+/// A control plane that does not know its version refuses to start.
+fn kubernetes_flags(dir: &Path) -> anyhow::Result<String> {
+    let version = version(dir, "k8s.io/kubernetes")?;
+    let mut parts = version.trim_start_matches('v').split('.');
+    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let commit = "0".repeat(40);
+    let flags = ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"].map(|package| {
+        format!(
+            "-X {package}.gitVersion={version} -X {package}.gitMajor={major} -X {package}.gitMinor={minor} -X {package}.gitTreeState=clean -X {package}.gitCommit={commit}"
+        )
+    });
+    Ok(flags.join(" "))
+}
+
+/// Rendering without a cluster assumes the Kubernetes that the rig runs.
+fn helm_flags(dir: &Path) -> anyhow::Result<String> {
+    let kubernetes = version(&tools("kube"), "k8s.io/kubernetes")?;
+    let minor = kubernetes.split('.').nth(1).unwrap_or_default();
+    let assumed = "helm.sh/helm/v3/pkg/chartutil";
+    Ok(format!(
+        "-X helm.sh/helm/v3/internal/version.version={} -X {assumed}.k8sVersionMajor=1 -X {assumed}.k8sVersionMinor={minor}",
+        version(dir, "helm.sh/helm/v3")?
+    ))
+}
+
+fn check_go() -> anyhow::Result<()> {
+    let output = Command::new("go").args(["env", "GOVERSION"]).output();
+    let Ok(output) = output else { bail!("Go is missing: install Go {}.{} or newer", LEAST_GO.0, LEAST_GO.1) };
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let mut numbers = text.trim_start_matches("go").split('.').map(|n| n.parse::<u32>().unwrap_or(0));
+    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if found < LEAST_GO {
+        bail!("{text} is too old: install Go {}.{} or newer", LEAST_GO.0, LEAST_GO.1);
+    }
+    Ok(())
+}
+
+fn check_disk(at: &Path) -> anyhow::Result<()> {
+    let output = Command::new("df").args(["-Pm"]).arg(at).output().context("df cannot be run")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let free = text.lines().nth(1).and_then(|line| line.split_whitespace().nth(3)).and_then(|n| n.parse::<u64>().ok());
+    match free {
+        Some(free) if free < LEAST_FREE_MIB => {
+            bail!("{} has {free} MiB free; building the control plane needs {LEAST_FREE_MIB} MiB", at.display())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// CRDs and stages from the module cache; never committed.
+fn copy_data(programs: &Programs) -> anyhow::Result<()> {
+    let module_dir = |tool: &str, module: &str| -> anyhow::Result<PathBuf> {
+        let mut download = go(&tools(tool));
+        download.args(["mod", "download", module]);
+        run(download, &format!("fetching {module}"))?;
+        let mut list = go(&tools(tool));
+        list.args(["list", "-m", "-f", "{{.Dir}}", module]);
+        Ok(run(list, &format!("locating {module}"))?.into())
+    };
+    let (stages, crds) = (programs.share.join("stages"), programs.share.join("crds"));
+    std::fs::create_dir_all(&stages)?;
+    std::fs::create_dir_all(&crds)?;
+    let kwok = module_dir("kwok", "sigs.k8s.io/kwok")?.join("kustomize/stage");
+    for file in [
+        "node/fast/node-initialize.yaml",
+        "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+        "pod/fast/pod-ready.yaml",
+        "pod/fast/pod-complete.yaml",
+    ] {
+        copy(&kwok.join(file), &stages)?;
+    }
+    let karpenter = module_dir("karpenter", "sigs.k8s.io/karpenter")?.join("kwok");
+    for folder in ["charts/crds", "apis/crds"] {
+        for entry in std::fs::read_dir(karpenter.join(folder))? {
+            copy(&entry?.path(), &crds)?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies a file; the module cache is read-only, the copy is not.
+fn copy(from: &Path, folder: &Path) -> anyhow::Result<()> {
+    let name = from.file_name().context("a file without a name")?;
+    let text = std::fs::read(from).with_context(|| format!("{} cannot be read", from.display()))?;
+    std::fs::write(folder.join(name), text)?;
+    Ok(())
+}
+
+/// Held while building, so that two runs don't build the same at once. A lock whose holder is dead is taken over.
+struct Lock(PathBuf);
+
+impl Lock {
+    fn take(path: &Path) -> anyhow::Result<Self> {
+        let patience = Instant::now() + Duration::from_secs(3_600);
+        loop {
+            match std::fs::OpenOptions::new().write(true).create_new(true).open(path) {
+                Ok(mut file) => {
+                    use std::io::Write;
+                    write!(file, "{}", std::process::id())?;
+                    return Ok(Self(path.to_owned()));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                    let holder = std::fs::read_to_string(path).unwrap_or_default();
+                    if !holder.is_empty() && !Path::new("/proc").join(holder.trim()).exists() {
+                        std::fs::remove_file(path)?;
+                        continue;
+                    }
+                    if Instant::now() > patience {
+                        bail!("{} is held by process {holder}; remove it if that is no build", path.display());
+                    }
+                    std::thread::sleep(Duration::from_millis(500));
+                }
+                Err(error) => return Err(error).with_context(|| format!("{} cannot be made", path.display())),
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

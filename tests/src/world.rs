@@ -1,0 +1,114 @@
+//! What tests ask of the world, and say to it.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use noderotation_rig::Rig;
+use serde_json::{Value, json};
+
+/// A bound for anything that takes one rotation; never a measure.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A policy that selects `pool=<name>`, is always open and has short pauses, under the pool's name.
+pub fn policy(pool: &str) -> Value {
+    json!({
+        "apiVersion": "noderotation.io/v1alpha1",
+        "kind": "RotationPolicy",
+        "metadata": {"name": pool},
+        "spec": {
+            "nodePoolSelector": {"matchLabels": {"pool": pool}},
+            "maintenanceWindows": [{
+                "timezone": "UTC", "days": ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"], "start": "00:00", "end": "24:00",
+            }],
+            "surge": {"readyTimeout": "2m", "cooldownAfter": "1s", "failurePause": "5s", "retryBackoff": "10s"},
+        },
+    })
+}
+
+/// A daily UTC window of whole minutes that opens at `open` and lasts `minutes`.
+pub fn window(open: Timestamp, minutes: i64) -> Value {
+    let clock = |at: Timestamp| at.to_zoned(jiff::tz::TimeZone::UTC).strftime("%H:%M").to_string();
+    let close = open + SignedDuration::from_mins(minutes);
+    json!([{
+        "timezone": "UTC", "days": ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"], "start": clock(open), "end": clock(close),
+    }])
+}
+
+/// An annotation of an object.
+pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object["metadata"]["annotations"].get(key)?.as_str()
+}
+
+/// An object's name.
+pub fn name(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The status of a condition.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+    object["status"]["conditions"].as_array()?.iter().find(|c| c["type"] == kind)?["status"].as_str()
+}
+
+/// The NodeClaims of a pool, oldest first.
+pub async fn claims(rig: &Rig, pool: &str) -> anyhow::Result<Vec<Value>> {
+    let mut claims = rig.list(&format!("/apis/karpenter.sh/v1/nodeclaims?labelSelector=karpenter.sh%2Fnodepool%3D{pool}")).await?;
+    claims.sort_by_key(|c| (c["metadata"]["creationTimestamp"].to_string(), name(c)));
+    Ok(claims)
+}
+
+/// The nodes of a pool.
+pub async fn nodes(rig: &Rig, pool: &str) -> anyhow::Result<Vec<Value>> {
+    rig.list(&format!("/api/v1/nodes?labelSelector=karpenter.sh%2Fnodepool%3D{pool}")).await
+}
+
+/// A NodePool.
+pub async fn pool(rig: &Rig, name: &str) -> anyhow::Result<Value> {
+    rig.get(&format!("/apis/karpenter.sh/v1/nodepools/{name}")).await
+}
+
+/// The Pods of a workload.
+pub async fn pods(rig: &Rig, app: &str) -> anyhow::Result<Vec<Value>> {
+    rig.list(&format!("/api/v1/namespaces/default/pods?labelSelector=app%3D{app}")).await
+}
+
+/// The placeholders.
+pub async fn placeholders(rig: &Rig) -> anyhow::Result<Vec<Value>> {
+    rig.list("/api/v1/namespaces/noderotation/pods?labelSelector=noderotation.io%2Fsurge-for").await
+}
+
+/// Waits until all replicas of a workload run on Ready, initialized nodes.
+pub async fn settled(rig: &Rig, app: &str, replicas: usize) -> anyhow::Result<Vec<Value>> {
+    rig.wait(&format!("{replicas} Pods of {app} to run"), PATIENCE, async || {
+        let pods = pods(rig, app).await?;
+        let running = pods.iter().filter(|p| p["status"]["phase"] == "Running" && p["metadata"]["deletionTimestamp"].is_null());
+        if pods.len() != replicas || running.count() != replicas {
+            return Ok(None);
+        }
+        let nodes = rig.list("/api/v1/nodes").await?;
+        let ready = pods.iter().all(|p| {
+            nodes.iter().any(|n| {
+                n["metadata"]["name"] == p["spec"]["nodeName"]
+                    && condition(n, "Ready") == Some("True")
+                    && n["metadata"]["labels"]["karpenter.sh/initialized"] == "true"
+            })
+        });
+        Ok(ready.then_some(pods))
+    })
+    .await
+}
+
+/// Asks for a claim's rotation at the next window (or at once).
+pub async fn request(rig: &Rig, claim: &str, how: &str) -> anyhow::Result<()> {
+    let path = format!("/apis/karpenter.sh/v1/nodeclaims/{claim}");
+    rig.merge(&path, json!({"metadata": {"annotations": {"noderotation.io/rotate": how}}})).await.map(|_| ())
+}
+
+/// Waits until a claim is gone and its pool's anchor with it.
+pub async fn rotated(rig: &Rig, pool_name: &str, claim: &str) -> anyhow::Result<()> {
+    rig.wait(&format!("NodeClaim {claim} to be rotated"), PATIENCE, async || {
+        let gone = rig.try_get(&format!("/apis/karpenter.sh/v1/nodeclaims/{claim}")).await?.is_none();
+        let released = annotation(&pool(rig, pool_name).await?, "noderotation.io/active-rotation").is_none();
+        Ok((gone && released).then_some(()))
+    })
+    .await
+}
