@@ -322,8 +322,7 @@ impl Collector for PoolGauges {
         let reports = lock(&self.0);
         for (name, help, value) in POOL_GAUGES {
             let sample = ConstGauge::new(0.0f64);
-            let name = format!("noderotation_{name}");
-            let mut family = encoder.encode_descriptor(&name, help, None, sample.metric_type())?;
+            let mut family = encoder.encode_descriptor(name, help, None, sample.metric_type())?;
             for report in reports.values() {
                 if let Some(value) = value(report) {
                     let labels = LabelSet([("nodepool", report.pool.clone())]);
@@ -351,12 +350,12 @@ impl Collector for Loops {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let depth = ConstGauge::new(self.queue.depth() as i64);
         let mut family =
-            encoder.encode_descriptor("noderotation_queue_depth", "Names that are due", None, depth.metric_type())?;
+            encoder.encode_descriptor("queue_depth", "Names that are due", None, depth.metric_type())?;
         depth.encode(family.encode_family(&LabelSet([("loop", "rotation".to_owned())]))?)?;
         let ages = self.fresh.ages();
         let gauge = ConstGauge::new(0.0f64);
         let mut family = encoder.encode_descriptor(
-            "noderotation_watch_age_seconds",
+            "watch_age_seconds",
             "Since the last event or bookmark",
             None,
             gauge.metric_type(),
@@ -366,7 +365,7 @@ impl Collector for Loops {
                 .encode(family.encode_family(&LabelSet([("resource", (*resource).to_owned())]))?)?;
         }
         let mut family = encoder.encode_descriptor(
-            "noderotation_watch_stale",
+            "watch_stale",
             "1 where a watch has been silent for too long",
             None,
             gauge.metric_type(),
@@ -376,5 +375,50 @@ impl Collector for Loops {
             stale.encode(family.encode_family(&LabelSet([("resource", (*resource).to_owned())]))?)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(pool: &str, policy: Option<&str>) -> Report {
+        Report {
+            pool: pool.into(),
+            policy: policy.map(Into::into),
+            is_blocked: false,
+            candidates: 3,
+            in_backoff: 0,
+            in_progress: true,
+            window_active: true,
+            next_open: None,
+            frozen_until: None,
+            drain_stuck: false,
+            retry_count: 2,
+            short_lead: 0,
+            derived: None,
+        }
+    }
+
+    #[test]
+    fn gauges_and_counters_go_with_the_pool() {
+        let metrics = Metrics::new();
+        metrics.report(report("api", Some("p")));
+        metrics.completed("api", "success");
+        metrics.phase("api", "drain", 12.0);
+        let page = metrics.render();
+        for line in [
+            "noderotation_candidates{nodepool=\"api\"} 3.0",
+            "noderotation_retry_count{nodepool=\"api\"} 2.0",
+            "noderotation_completed_total{nodepool=\"api\",outcome=\"success\"} 1",
+            "noderotation_duration_seconds_count{nodepool=\"api\",phase=\"drain\"} 1",
+        ] {
+            assert!(page.contains(line), "{line} is not in\n{page}");
+        }
+        metrics.report(report("api", None));
+        assert!(!metrics.render().contains("noderotation_candidates{nodepool=\"api\"}"), "gauges go with governance");
+        assert!(metrics.render().contains("noderotation_completed_total{nodepool=\"api\""), "counters stay");
+        metrics.forget_pool("api");
+        assert!(!metrics.render().contains("api"), "{}", metrics.render());
     }
 }

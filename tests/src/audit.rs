@@ -69,3 +69,10 @@ impl Write {
         format!("{} {} {} {} → {}", self.at, self.verb, self.resource, self.name, self.code)
     }
 }
+
+/// The controller's writes to what it rotates: everything but events, leases and the policies' status.
+pub fn rotation(rig: &Rig) -> anyhow::Result<Vec<Write>> {
+    let mut own = own(rig)?;
+    own.retain(|w| !w.resource.starts_with("rotationpolicies"));
+    Ok(own)
+}

@@ -8,6 +8,7 @@
 
 pub mod audit;
 pub mod demo;
+pub mod gate;
 pub mod product;
 pub mod world;
 

@@ -112,3 +112,26 @@ pub async fn rotated(rig: &Rig, pool_name: &str, claim: &str) -> anyhow::Result<
     })
     .await
 }
+
+/// Waits until the pool has the state: its anchor names `claim`, and the claim's state is `state`.
+pub async fn in_state(rig: &Rig, pool_name: &str, claim: &str, state: &str) -> anyhow::Result<Value> {
+    rig.wait(&format!("NodeClaim {claim} to be {state}"), PATIENCE, async || {
+        let path = format!("/apis/karpenter.sh/v1/nodeclaims/{claim}");
+        let object = rig.get(&path).await?;
+        let anchored = annotation(&pool(rig, pool_name).await?, "noderotation.io/active-rotation") == Some(claim);
+        Ok((anchored && annotation(&object, "noderotation.io/state") == Some(state)).then_some(object))
+    })
+    .await
+}
+
+/// The notes of Events with this reason about an object.
+pub async fn events(rig: &Rig, reason: &str, about: &str) -> anyhow::Result<Vec<String>> {
+    let events = rig.list("/apis/events.k8s.io/v1/events").await?;
+    let of = |e: &&Value| e["reason"] == reason && e["regarding"]["name"] == about && e["reportingController"] == "noderotation.io/controller";
+    Ok(events.iter().filter(of).map(|e| e["note"].as_str().unwrap_or_default().to_owned()).collect())
+}
+
+/// Waits for such an Event.
+pub async fn event(rig: &Rig, reason: &str, about: &str) -> anyhow::Result<String> {
+    rig.wait(&format!("event {reason} on {about}"), PATIENCE, async || Ok(events(rig, reason, about).await?.pop())).await
+}

@@ -20,16 +20,17 @@ static SPEC: LazyLock<Option<JSONSchemaProps>> = LazyLock::new(|| {
 pub fn structural_problems(spec: &Value) -> Vec<Problem> {
     let mut problems = Vec::new();
     if let Some(schema) = SPEC.as_ref() {
-        walk(schema, spec, "spec", &mut problems);
+        walk(schema, spec, "spec", true, &mut problems);
     }
     problems
 }
 
-fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, problems: &mut Vec<Problem>) {
-    if value.is_null() && schema.default.is_some() {
-        return; // the API server puts the default there
+fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, is_required: bool, problems: &mut Vec<Problem>) {
+    if value.is_null() && (schema.default.is_some() || !is_required) {
+        return; // the API server puts the default there, or drops it
     }
-    let wanted = schema.type_.as_deref().unwrap_or("object");
+    // int-or-string is there for the CEL rules' sake; a number is refused by them
+    let wanted = schema.type_.as_deref().unwrap_or("string");
     if !is_of(value, wanted) {
         problems.push(Problem::new(
             path,
@@ -71,12 +72,13 @@ fn object(schema: &JSONSchemaProps, fields: &serde_json::Map<String, Value>, pat
     {
         problems.push(Problem::new(path, format!("{count} entries"), format!("at most {most} are allowed"), "fewer"));
     }
+    let is_required = |name: &String| schema.required.iter().flatten().any(|required| required == name);
     for (name, value) in fields {
         let field = schema.properties.as_ref().and_then(|p| p.get(name));
         match (field, &schema.additional_properties) {
-            (Some(field), _) => walk(field, value, &format!("{path}.{name}"), problems),
+            (Some(field), _) => walk(field, value, &format!("{path}.{name}"), is_required(name), problems),
             (None, Some(JSONSchemaPropsOrBool::Schema(field))) => {
-                walk(field, value, &format!("{path}.{name}"), problems);
+                walk(field, value, &format!("{path}.{name}"), true, problems);
             }
             (None, _) => problems.push(unknown(schema, name, path)),
         }
@@ -110,7 +112,7 @@ fn array(schema: &JSONSchemaProps, items: &[Value], path: &str, problems: &mut V
     }
     let Some(JSONSchemaPropsOrArray::Schema(item_schema)) = &schema.items else { return };
     for (i, item) in items.iter().enumerate() {
-        walk(item_schema, item, &format!("{path}[{i}]"), problems);
+        walk(item_schema, item, &format!("{path}[{i}]"), true, problems);
     }
 }
 

@@ -1,0 +1,256 @@
+//! The API server and `Policy::from_json` must give the same verdict on every policy (§3), and what was stored before a
+//! rule existed can still be labelled, told its status and deleted.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+
+use std::time::Duration;
+
+use noderotation_rig::{Options, Rig, repository};
+use noderotation_shared::policy::Policy;
+use serde_json::{Value, json};
+
+const POLICIES: &str = "/apis/noderotation.io/v1alpha1/rotationpolicies";
+const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rotationpolicies.noderotation.io";
+
+/// Values of another JSON *type* inside rules that must read them as text: CEL errors on those, and an error is never
+/// ratcheted. No CRD of ours ever admitted them, since a type holds from the first version on; they are listed so that
+/// the list does not grow unnoticed.
+const LOCKED_BY_THEIR_TYPE: [&str; 2] = ["exclusion from a number", "label value is a number"];
+
+fn base() -> Value {
+    json!({
+        "nodePoolSelector": {"matchLabels": {"workload": "api"}},
+        "maintenanceWindows": [{"timezone": "Asia/Tokyo", "days": ["Wed", "Sat"], "start": "02:00", "end": "06:00"}],
+    })
+}
+
+/// `base()` with the value at a JSON pointer replaced (or, for null with `-`, removed).
+fn with(pointer: &str, value: Value) -> Value {
+    let mut spec = base();
+    let mut at = &mut spec;
+    let mut parts: Vec<&str> = pointer.trim_start_matches('/').split('/').collect();
+    let last = parts.pop().unwrap();
+    for part in parts {
+        at = match at {
+            Value::Array(items) => &mut items[part.parse::<usize>().unwrap()],
+            other => &mut other[part],
+        };
+    }
+    match at {
+        Value::Array(items) => items[last.parse::<usize>().unwrap()] = value,
+        other => other[last] = value,
+    }
+    spec
+}
+
+fn without(field: &str) -> Value {
+    let mut spec = base();
+    spec.as_object_mut().unwrap().remove(field);
+    spec
+}
+
+fn window_without(field: &str) -> Value {
+    let mut spec = base();
+    spec["maintenanceWindows"][0].as_object_mut().unwrap().remove(field);
+    spec
+}
+
+fn exclusion(from: &str, until: &str) -> Value {
+    with("/exclusions", json!([{"timezone": "Europe/Berlin", "from": from, "until": until}]))
+}
+
+/// Name, whether it is right, spec.
+fn table() -> Vec<(String, bool, Value)> {
+    let mut t: Vec<(String, bool, Value)> = Vec::new();
+    let mut add = |name: &str, good: bool, spec: Value| t.push((name.to_owned(), good, spec));
+    add("base", true, base());
+    add("catch-all", true, with("/nodePoolSelector", json!({})));
+    add("no selector", false, without("nodePoolSelector"));
+    add("selector is text", false, with("/nodePoolSelector", json!("api")));
+    add("expressions", true, with("/nodePoolSelector", json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["x"]}, {"key": "b.example/c", "operator": "Exists"}]})));
+    add("operator In without values", false, with("/nodePoolSelector", json!({"matchExpressions": [{"key": "a", "operator": "In"}]})));
+    add("operator Exists with values", false, with("/nodePoolSelector", json!({"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]})));
+    add("unknown operator", false, with("/nodePoolSelector", json!({"matchExpressions": [{"key": "a", "operator": "Has"}]})));
+    add("bad label key", false, with("/nodePoolSelector", json!({"matchLabels": {"-a": "x"}})));
+    add("bad label prefix", false, with("/nodePoolSelector", json!({"matchLabels": {"Ex.Com/a": "x"}})));
+    add("bad label value", false, with("/nodePoolSelector", json!({"matchLabels": {"a": "x y"}})));
+    add("empty label value", true, with("/nodePoolSelector", json!({"matchLabels": {"a": ""}})));
+    add("long label value", false, with("/nodePoolSelector", json!({"matchLabels": {"a": "x".repeat(64)}})));
+    for (value, good) in [("auto", true), ("240h", true), ("1h30m", true), ("0s", false), ("10d", false), ("-5h", false), ("Auto", false), ("", false), ("1.5h", true), ("5", false), ("999999h", false), ("1h 30m", false)] {
+        add(&format!("ageThreshold {value}"), good, with("/ageThreshold", json!(value)));
+    }
+    add("ageThreshold is a number", false, with("/ageThreshold", json!(240)));
+    for (value, good) in [(json!(1), true), (json!(2), true), (json!(0), false), (json!(-1), false), (json!("2"), false), (json!(2_147_483_648i64), false), (json!(1.5), false)] {
+        add(&format!("minRotationChances {value}"), good, with("/minRotationChances", value));
+    }
+    add("no windows", false, without("maintenanceWindows"));
+    add("empty windows", false, with("/maintenanceWindows", json!([])));
+    add("windows is text", false, with("/maintenanceWindows", json!("Sat 02:00")));
+    let window = base()["maintenanceWindows"][0].clone();
+    add("64 windows", true, with("/maintenanceWindows", json!(vec![window.clone(); 64])));
+    add("65 windows", false, with("/maintenanceWindows", json!(vec![window; 65])));
+    for field in ["timezone", "days", "start", "end"] {
+        add(&format!("window without {field}"), false, window_without(field));
+    }
+    for (zone, good) in [("UTC", true), ("Europe/Berlin", true), ("America/Argentina/Buenos_Aires", true), ("Etc/GMT+9", true), ("EST5EDT", true), ("UTC+9", false), ("JST", false), ("Local", false), ("Factory", false), ("", false), ("+09:00", false), ("asia/tokyo", false), ("Asia/Tokio", false), ("posixrules", false), ("Asia/Tokyo ", false), ("../Asia/Tokyo", false)] {
+        add(&format!("timezone {zone:?}"), good, with("/maintenanceWindows/0/timezone", json!(zone)));
+    }
+    for (days, good) in [(json!(["Mon"]), true), (json!(["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]), true), (json!([]), false), (json!(["Mon", "Mon"]), false), (json!(["Monday"]), false), (json!(["mon"]), false), (json!("Mon"), false), (json!([1]), false)] {
+        add(&format!("days {days}"), good, with("/maintenanceWindows/0/days", days));
+    }
+    for (start, good) in [("00:00", true), ("23:59", true), ("24:00", false), ("2:00", false), ("02:60", false), ("0200", false), ("02:00:00", false), ("06:00", false), ("", false)] {
+        add(&format!("start {start:?}"), good, with("/maintenanceWindows/0/start", json!(start)));
+    }
+    for (end, good) in [("24:00", true), ("01:00", true), ("02:00", false), ("24:01", false), ("6:00", false), ("00:00", true)] {
+        add(&format!("end {end:?}"), good, with("/maintenanceWindows/0/end", json!(end)));
+    }
+    add("timezone is a number", false, with("/maintenanceWindows/0/timezone", json!(9)));
+    add("exclusion from a number", false, with("/exclusions", json!([{"timezone": "UTC", "from": 20261226, "until": "2026-12-28"}])));
+    add("label value is a number", false, with("/nodePoolSelector", json!({"matchLabels": {"a": 1}})));
+    add("start is a number", false, with("/maintenanceWindows/0/start", json!(200)));
+    for (from, until, good) in [
+        ("2026-12-26", "2027-01-04", true), ("2026-12-26", "2026-12-26", true), ("2026-12-27", "2026-12-26", false),
+        ("2026-12-26T22:00", "2026-12-27T06:00", true), ("2026-12-26T22:00", "2026-12-26T22:00", false), ("2026-12-26T22:00:30", "2026-12-26T22:00:31", true),
+        ("2026-12-26T22:00", "2026-12-26", true), ("2026-12-26", "2026-12-26T00:00", false), ("2026-02-29", "2026-03-01", false), ("2028-02-29", "2028-03-01", true),
+        ("2026-13-01", "2026-12-26", false), ("2026-04-31", "2026-05-01", false), ("26-12-2026", "2026-12-27", false), ("2026-12-26T24:00", "2026-12-28", false),
+        ("2026-12-26T22:00Z", "2026-12-28", false), ("1999-12-31", "2026-01-01", false), ("2026-12-26 22:00", "2026-12-28", false), ("", "2026-12-28", false), ("2026-12-26T22:00:60", "2026-12-28", false),
+    ] {
+        add(&format!("exclusion {from} – {until}"), good, exclusion(from, until));
+    }
+    add("exclusion without a zone", false, with("/exclusions", json!([{"from": "2026-12-26", "until": "2026-12-27"}])));
+    add("exclusion in JST", false, with("/exclusions", json!([{"timezone": "JST", "from": "2026-12-26", "until": "2026-12-27"}])));
+    add("exclusion with a name", true, with("/exclusions", json!([{"name": "year-end", "timezone": "UTC", "from": "2026-12-26", "until": "2026-12-27"}])));
+    add("suspend", true, with("/suspend", json!(true)));
+    add("suspend is text", false, with("/suspend", json!("true")));
+    let surge = |field: &str, value: Value| with("/surge", json!({field: value}));
+    for (value, good) in [(1, true), (2, false), (0, false)] {
+        add(&format!("maxUnavailable {value}"), good, surge("maxUnavailable", json!(value)));
+    }
+    for field in ["readyTimeout", "retryBackoff", "failurePause", "drainEstimate", "provisioningEstimate"] {
+        for (value, good) in [("90s", true), ("0s", false), ("-1m", false), ("soon", false)] {
+            add(&format!("{field} {value}"), good, surge(field, json!(value)));
+        }
+    }
+    for (value, good) in [("0", true), ("0s", true), ("10m", true), ("-1s", false), ("10", false), ("1d", false)] {
+        add(&format!("cooldownAfter {value}"), good, surge("cooldownAfter", json!(value)));
+    }
+    let keys = |list: &str, keys: Value| surge("matchNodeRequirements", json!({list: keys}));
+    for list in ["required", "preferred"] {
+        add(&format!("{list} empty"), true, keys(list, json!([])));
+        add(&format!("{list} twice"), false, keys(list, json!(["a", "a"])));
+        add(&format!("{list} bad key"), false, keys(list, json!(["a b"])));
+        add(&format!("{list} 17 keys"), false, keys(list, json!((0..17).map(|n| format!("k{n}")).collect::<Vec<_>>())));
+    }
+    for switch in ["forcefulFallback", "wholeNodeReservation", "nomination"] {
+        add(&format!("{switch} on"), true, surge(switch, json!({"enabled": true})));
+        add(&format!("{switch} is text"), false, surge(switch, json!({"enabled": "yes"})));
+    }
+    add("prePull off", true, with("/prePull", json!({"enabled": false})));
+    add("prePull on", false, with("/prePull", json!({"enabled": true})));
+    add("null optional fields", true, with("/surge", json!({"readyTimeout": null, "failurePause": null})));
+    t
+}
+
+fn object(n: usize, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "noderotation.io/v1alpha1", "kind": "RotationPolicy",
+        "metadata": {"name": format!("p{n}"), "finalizers": ["example.com/stay"]}, "spec": spec,
+    })
+}
+
+async fn rig() -> Rig {
+    let rig = Rig::start(Options { bare: true, ..Options::default() }).await.unwrap();
+    install_crd(&rig).await;
+    rig
+}
+
+async fn install_crd(rig: &Rig) {
+    let crds = repository().join("charts/noderotation/crds").display().to_string();
+    rig.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", &crds]).unwrap();
+    rig.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).unwrap();
+    // established is not yet served: wait for the rule that the last line of the schema makes
+    rig.wait("the CRD's rules to hold", Duration::from_secs(60), async || {
+        let bad = object(0, &with("/prePull", json!({"enabled": true})));
+        let (code, _) = rig.send("POST", &format!("{POLICIES}?dryRun=All"), "application/json", &bad).await?;
+        Ok((code == 422).then_some(()))
+    })
+    .await
+    .unwrap();
+}
+
+/// The verdict of the API server; unknown fields are an error, as `kubectl` asks.
+async fn server_says(rig: &Rig, spec: &Value) -> (bool, String) {
+    let path = format!("{POLICIES}?dryRun=All&fieldValidation=Strict");
+    let (code, answer) = rig.send("POST", &path, "application/json", &object(0, spec)).await.unwrap();
+    (code == 200, answer["message"].as_str().unwrap_or_default().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_and_policy_give_the_same_verdict() {
+    let rig = rig().await;
+    let table = table();
+    assert!(table.len() >= 80, "{}", table.len());
+    let mut wrong = Vec::new();
+    for (name, good, spec) in &table {
+        let (server, message) = server_says(&rig, spec).await;
+        let own = Policy::from_json(spec);
+        if server != *good || own.is_ok() != *good {
+            wrong.push(format!("{name}: should be {good}; server {server} ({message}); ours {:?}", own.map(|_| ()).map_err(|e| e.to_string())));
+        }
+    }
+    for field in ["suspended", "windows"] {
+        let spec = with(&format!("/{field}"), json!(true));
+        let (server, _) = server_says(&rig, &spec).await;
+        if server || Policy::from_json(&spec).is_ok() {
+            wrong.push(format!("unknown field {field}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    println!("{} policies, one verdict", table.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_stored_before_the_rules_is_not_locked() {
+    let rig = rig().await;
+    let real = rig.get(CRD).await.unwrap();
+    let mut lax = real.clone();
+    lax["metadata"]["managedFields"] = Value::Null;
+    for version in lax["spec"]["versions"].as_array_mut().unwrap() {
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"] = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    }
+    let (code, answer) = rig.send("PUT", CRD, "application/json", &lax).await.unwrap();
+    assert_eq!(code, 200, "{answer}");
+    let bad: Vec<_> = table().into_iter().filter(|(_, good, _)| !good).collect();
+    for (n, (name, _, spec)) in bad.iter().enumerate() {
+        rig.wait(&format!("{name} to be stored"), Duration::from_secs(60), async || {
+            let (code, _) = rig.send("POST", POLICIES, "application/json", &object(n, spec)).await?;
+            Ok((code == 200 || code == 409).then_some(()))
+        })
+        .await
+        .unwrap();
+    }
+    install_crd(&rig).await;
+
+    let (mut locked, mut known) = (Vec::new(), Vec::new());
+    for (n, (name, _, _)) in bad.iter().enumerate() {
+        let path = format!("{POLICIES}/p{n}");
+        let status = json!({"status": {"conditions": [{
+            "type": "Ready", "status": "False", "reason": "Invalid", "message": "m", "lastTransitionTime": "2026-11-29T00:00:00Z",
+        }]}});
+        for (what, path, patch) in [
+            ("labels", path.clone(), json!({"metadata": {"labels": {"a": "b"}}})),
+            ("status", format!("{path}/status"), status),
+            ("finalizer", path.clone(), json!({"metadata": {"finalizers": null}})),
+        ] {
+            let (code, answer) = rig.send("PATCH", &path, "application/merge-patch+json", &patch).await.unwrap();
+            if code != 200 && LOCKED_BY_THEIR_TYPE.contains(&name.as_str()) {
+                known.push(name.as_str());
+            } else if code != 200 {
+                locked.push(format!("{name}: {what}: {}", answer["message"]));
+            }
+        }
+    }
+    assert!(locked.is_empty(), "{} of {} are locked:\n{}", locked.len(), bad.len(), locked.join("\n"));
+    known.dedup();
+    assert_eq!(known, LOCKED_BY_THEIR_TYPE, "a listed exception is none any more: take it off the list");
+    println!("{} bad policies stored earlier, none locked but {known:?}", bad.len());
+}
