@@ -1,0 +1,64 @@
+# Everything a person runs. `make help` explains.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+DENY_VERSION := 0.20.2
+# tests that boot a control plane of their own; each takes about 700 MB and a core
+RIG_JOBS ?= 2
+
+.PHONY: help demo test check unit rig-tests vectors bench crd tools deny docs layers build
+
+help: ## This list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  Needs Rust >= 1.95, Go >= 1.26, a C compiler. The first run builds a Kubernetes (about ten minutes)."
+
+tools:
+	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust 1.95 or newer (https://rustup.rs)" >&2; exit 1; }
+	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or newer (https://go.dev/dl)" >&2; exit 1; }
+	@command -v cc >/dev/null || { echo "cc is missing: install a C compiler (Debian: build-essential)" >&2; exit 1; }
+
+demo: tools ## Boots a control plane, installs everything, rotates two nodes before your eyes (KEEP=1 leaves it running)
+	@cargo run --quiet --release -p noderotation-tests --bin demo
+
+test: check unit rig-tests ## Everything: check, unit tests, and all tests on a real control plane
+
+check: tools layers deny docs ## Formatting, lints, layers, licences, documentation: what to run before a commit
+	@echo "== formatting"; cargo fmt --all -- --check
+	@echo "== lints"; cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
+
+layers: ## Proves that the pure crates are pure and that no arrow points up
+	@echo "== layers"; bash tests/layers.sh
+
+deny: ## Licences, duplicate versions, sources; advisories where their database can be fetched
+	@echo "== dependencies"
+	@cargo deny --version 2>/dev/null | grep -qF '$(DENY_VERSION)' || { echo "installing cargo-deny $(DENY_VERSION) (a few minutes, once)"; cargo install --quiet --locked cargo-deny --version $(DENY_VERSION); }
+	@cargo deny --log-level error check bans licenses sources
+	@if timeout 60 cargo deny --log-level error fetch db >/dev/null 2>&1; then cargo deny --log-level error check advisories; else echo "advisories: skipped, their database cannot be fetched from here"; fi
+
+docs: ## Documentation of all crates, warnings denied
+	@echo "== documentation"; RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --locked
+
+unit: tools ## Tests that need no control plane
+	@echo "== unit tests"; cargo test --quiet --workspace --exclude noderotation-tests --locked
+
+build: tools ## The control plane (once) and all programs
+	@cargo run --quiet -p noderotation-rig --bin rig -- build
+	@cargo build --quiet --workspace --all-targets --locked
+
+rig-tests: build ## Tests on a real control plane
+	@echo "== tests on a real control plane"
+	cargo test --locked -p noderotation-tests -- --test-threads $(RIG_JOBS)
+
+vectors: tools ## The vector tests alone; NODEROTATION_VECTORS names another folder with the same files
+	cargo test --locked -p noderotation-shared --test vectors
+
+bench: tools ## Criterion benches, then memory, lag and writes of whole processes on the rig, beside their targets
+	cargo bench --locked -p noderotation-shared
+	cargo run --quiet --release --locked -p noderotation-tests --bin bench
+
+crd: ## Writes the chart's CustomResourceDefinition from the types
+	cargo run --quiet -p noderotation-cli -- crd > target/crd.yaml
+	mv target/crd.yaml charts/noderotation/crds/rotationpolicies.noderotation.io.yaml

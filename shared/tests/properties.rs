@@ -1,0 +1,435 @@
+//! Properties of windows, selection and feasibility that hold for every input.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+
+use jiff::{SignedDuration, Timestamp};
+use noderotation_shared::feasibility::{self, Cadence, PoolFacts};
+use noderotation_shared::instant::plus;
+use noderotation_shared::policy::Policy;
+use noderotation_shared::schedule::{Clock, Day, Entry, Exclusion, Measures, Moment, Schedule};
+use noderotation_shared::selection::{self, Reason, Request, State, Subject, latest_chance};
+use noderotation_shared::zone;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// Zones with clock changes at night, at midnight, of half an hour, of two hours, on a Friday, and without any.
+const ZONES: [&str; 9] = [
+    "UTC",
+    "Asia/Tokyo",
+    "Europe/Berlin",
+    "America/Santiago",
+    "Australia/Lord_Howe",
+    "Antarctica/Troll",
+    "Africa/Cairo",
+    "America/New_York",
+    "Asia/Beirut",
+];
+const DAYS: [Day; 7] = [Day::Mon, Day::Tue, Day::Wed, Day::Thu, Day::Fri, Day::Sat, Day::Sun];
+const NAMES: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+
+#[derive(Clone, Debug)]
+struct Window {
+    zone: usize,
+    days: u8,
+    start: u16,
+    end: u16,
+}
+
+impl Window {
+    fn days(&self) -> Vec<Day> {
+        DAYS.into_iter().filter(|d| self.days & (1 << d.index()) != 0).collect()
+    }
+
+    fn entry(&self) -> Entry {
+        Entry::new(zone::find(ZONES[self.zone]).unwrap(), &self.days(), clock(self.start), clock(self.end))
+    }
+
+    fn json(&self) -> Value {
+        let days: Vec<&str> = (0..7).filter(|d| self.days & (1 << d) != 0).map(|d| NAMES[d]).collect();
+        json!({"timezone": ZONES[self.zone], "days": days, "start": text(self.start), "end": text(self.end)})
+    }
+}
+
+fn text(minutes: u16) -> String {
+    format!("{:02}:{:02}", minutes / 60, minutes % 60)
+}
+
+fn clock(minutes: u16) -> Clock {
+    Clock::parse(&text(minutes)).unwrap()
+}
+
+fn window() -> impl Strategy<Value = Window> {
+    (0..ZONES.len(), 1u8..128, 0u16..1440, 0u16..=1440)
+        .prop_filter("start and end differ", |(_, _, start, end)| start != end)
+        .prop_map(|(zone, days, start, end)| Window { zone, days, start, end })
+}
+
+fn instant() -> impl Strategy<Value = Timestamp> {
+    // 2026 to 2030
+    (1_767_225_600i64..1_893_456_000).prop_map(|s| Timestamp::from_second(s).unwrap())
+}
+
+fn exclusion(from: Timestamp, hours: i64) -> Exclusion {
+    let at = |t: Timestamp| t.to_zoned(jiff::tz::TimeZone::UTC).datetime();
+    let moment = |t| Moment::DateTime(at(t));
+    Exclusion::new(String::new(), &jiff::tz::TimeZone::UTC, moment(from), moment(plus(from, SignedDuration::from_hours(hours)))).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Half-open, ordered, never empty, never touching.
+    #[test]
+    fn occurrences_are_ordered_and_apart(windows in prop::collection::vec(window(), 1..5), from in instant()) {
+        let schedule = Schedule::new(windows.iter().map(Window::entry).collect(), &[]);
+        let all: Vec<_> = schedule.recurring(from).take(60).collect();
+        prop_assert!(!all.is_empty());
+        for o in &all {
+            prop_assert!(o.open < o.close);
+            prop_assert!(o.contains(o.open) && !o.contains(o.close));
+            prop_assert!(o.close > from);
+        }
+        for pair in all.windows(2) {
+            prop_assert!(pair[0].close < pair[1].open, "{pair:?}");
+        }
+    }
+
+    /// Whether the union is open is whether any entry is, at every instant.
+    #[test]
+    fn the_union_is_the_or_of_its_entries(windows in prop::collection::vec(window(), 1..5), from in instant(), minutes in prop::collection::vec(0i64..20_160, 20)) {
+        let schedule = Schedule::new(windows.iter().map(Window::entry).collect(), &[]);
+        for minute in minutes {
+            let at = plus(from, SignedDuration::from_mins(minute));
+            let any = windows.iter().map(Window::entry).any(|entry| {
+                let today = entry.local_date(at);
+                (-3..=1).any(|n| {
+                    let date = today.checked_add(jiff::Span::new().days(n)).unwrap();
+                    entry.on(date).is_some_and(|o| o.contains(at))
+                })
+            });
+            prop_assert_eq!(schedule.open_at(at).is_some(), any, "{}", at);
+        }
+    }
+
+    /// One opening for each matching local date, at the local start unless that time is missing.
+    #[test]
+    fn one_opening_for_each_matching_date(window in window(), from in instant()) {
+        let entry = window.entry();
+        let mut date = entry.local_date(from);
+        let mut last = None;
+        for _ in 0..60 {
+            let weekday = DAYS[usize::try_from(date.weekday().to_monday_zero_offset()).unwrap()];
+            let opened = entry.on(date);
+            prop_assert_eq!(opened.is_some(), entry.opens_on(weekday));
+            if let Some(o) = opened {
+                prop_assert!(last.is_none_or(|last| o.open > last));
+                last = Some(o.open);
+                let local = o.open.to_zoned(entry.zone().clone()).datetime();
+                let late = local.duration_since(date.at(0, 0, 0, 0)) - SignedDuration::from_mins(i64::from(window.start));
+                prop_assert!(late.is_zero() || (late.is_positive() && late <= SignedDuration::from_hours(2)), "{late:?}");
+            }
+            date = date.tomorrow().unwrap();
+        }
+    }
+
+    /// From wherever one looks, one sees the same occurrences.
+    #[test]
+    fn the_starting_point_is_irrelevant(windows in prop::collection::vec(window(), 1..4), from in instant(), later in 0i64..40_000) {
+        let schedule = Schedule::new(windows.iter().map(Window::entry).collect(), &[]);
+        let at = plus(from, SignedDuration::from_mins(later));
+        let seen: Vec<_> = schedule.recurring(from).skip_while(|o| o.close <= at).take(5).collect();
+        let direct: Vec<_> = schedule.recurring(at).take(5).collect();
+        prop_assert_eq!(seen, direct);
+    }
+
+    /// Effective = recurring and not excluded, at every instant; edges are where it changes.
+    #[test]
+    fn exclusions_close_the_window(windows in prop::collection::vec(window(), 1..4), from in instant(), cuts in prop::collection::vec((0i64..600, 1i64..100), 1..4), minutes in prop::collection::vec(0i64..40_000, 30)) {
+        let exclusions: Vec<_> = cuts.iter().map(|(after, hours)| exclusion(plus(from, SignedDuration::from_hours(*after)), *hours)).collect();
+        let schedule = Schedule::new(windows.iter().map(Window::entry).collect(), &exclusions);
+        for minute in minutes {
+            let at = plus(from, SignedDuration::from_mins(minute));
+            let excluded = exclusions.iter().any(|e| e.span.contains(at));
+            let recurring = schedule.recurring(at).next().is_some_and(|o| o.contains(at));
+            prop_assert_eq!(schedule.open_at(at).is_some(), recurring && !excluded, "{}", at);
+            if let Some(edge) = schedule.next_edge(at) {
+                prop_assert!(edge > at);
+                let just_before = edge.checked_sub(SignedDuration::from_nanos(1)).unwrap();
+                prop_assert_eq!(schedule.open_at(just_before).is_some(), schedule.open_at(at).is_some());
+                prop_assert_ne!(schedule.open_at(edge).is_some(), schedule.open_at(at).is_some());
+            }
+        }
+    }
+
+    /// `L` as its definition has it, minute by minute.
+    #[test]
+    fn l_is_the_latest_instant_with_enough_chances(windows in prop::collection::vec(window(), 1..3), end in instant(), k in 1i64..4, cut in prop::option::of((0i64..500, 1i64..200))) {
+        let created = end.checked_sub(SignedDuration::from_hours(24 * 21)).unwrap();
+        let exclusions: Vec<_> = cut.iter().map(|(before, hours)| exclusion(end.checked_sub(SignedDuration::from_hours(*before)).unwrap(), *hours)).collect();
+        let schedule = Schedule::new(windows.iter().map(Window::entry).collect(), &exclusions);
+        let p = schedule.measures(end).p();
+        let offered = |at: Timestamp| -> i64 {
+            schedule.occurrences(at).take_while(|o| o.open < end).map(|o| {
+                let close = o.close.min(end);
+                let floor = |from: Timestamp| i64::try_from(close.duration_since(from).as_nanos() / p.as_nanos()).unwrap();
+                if o.open >= at { floor(o.open).max(1) } else { floor(at) }
+            }).sum()
+        };
+        match latest_chance(&schedule, p, k, created, end) {
+            Some(l) => {
+                prop_assert!(l >= created && l < end);
+                prop_assert!(offered(l) >= k, "{} at {l}", offered(l));
+                prop_assert!(offered(plus(l, SignedDuration::from_nanos(1))) < k, "{l} is not the latest");
+            }
+            None => prop_assert!(offered(created) < k, "{} at creation", offered(created)),
+        }
+    }
+
+    /// P, D and gap are what a year's list shows.
+    #[test]
+    fn measures_are_those_of_a_years_list(windows in prop::collection::vec(window(), 1..3), now in instant()) {
+        let schedule = Schedule::new(windows.iter().map(Window::entry).collect(), &[]);
+        let Measures::Recurring(period) = schedule.measures(now) else { return Ok(()) };
+        let monday = {
+            let date = jiff::tz::TimeZone::UTC.to_datetime(now).date();
+            let since = date.weekday().to_monday_zero_offset();
+            date.checked_sub(jiff::Span::new().days(i64::from(since))).unwrap().to_zoned(jiff::tz::TimeZone::UTC).unwrap().timestamp()
+        };
+        let end = plus(monday, SignedDuration::from_hours(24 * 365));
+        let all: Vec<_> = schedule.recurring(monday).take_while(|o| o.open < end).filter(|o| o.open >= monday).collect();
+        prop_assert_eq!(period.p, all.windows(2).map(|w| w[1].open.duration_since(w[0].open)).max().unwrap());
+        prop_assert_eq!(period.d, all.iter().map(|o| o.length()).min().unwrap());
+        prop_assert_eq!(period.gap, all.windows(2).map(|w| w[1].open.duration_since(w[0].close)).min().unwrap());
+    }
+
+    /// No number, however large, makes anything panic; on a calendar without changes `L` is never earlier than the formula.
+    #[test]
+    fn saturation_at_both_ends(e in any::<i64>(), tgp in any::<i64>(), k in 1i32.., claims in 0i64.., timeout in 1u64..=99_999_999, created in any::<i64>(), now in instant()) {
+        let spec = json!({
+            "nodePoolSelector": {}, "minRotationChances": k,
+            "maintenanceWindows": [{"timezone": "Asia/Tokyo", "days": ["Wed", "Sat"], "start": "02:00", "end": "06:00"}],
+            "surge": {"readyTimeout": format!("{timeout}s"), "retryBackoff": "99999h", "cooldownAfter": "99999h"},
+        });
+        let policy = Policy::from_json(&spec).unwrap();
+        let cadence = Cadence::of(&policy, now);
+        let facts = PoolFacts { expire_after: Some(SignedDuration::from_nanos(e)), termination_grace_period: Some(SignedDuration::from_nanos(tgp)), claims };
+        let _ = feasibility::derive(&policy, &cadence, &facts);
+        let _ = feasibility::findings(&policy, &cadence, &facts, []);
+        let subject = Subject {
+            name: "c", created: Timestamp::from_second(created.rem_euclid(500_000_000_000) - 250_000_000_000).unwrap(),
+            expire_after: facts.expire_after, termination_grace_period: facts.termination_grace_period,
+            ready: true, disrupting: false, deleting: false, state: State::Failed, failed_at: Some(now), retry_count: claims,
+            request: None, node: None,
+        };
+        let judged = selection::judge(&policy, &cadence, &subject, now);
+        let _ = selection::reasons(&subject, &judged);
+        let _ = selection::next_attempt_at(&policy, now, claims);
+    }
+
+    /// Any JSON is a policy or a list of problems, and every problem says where, why and what instead.
+    #[test]
+    fn any_json_is_bearable(windows in prop::collection::vec(window(), 0..3), mangle in 0usize..40, junk in "\\PC{0,12}") {
+        let mut spec = json!({"nodePoolSelector": {"matchLabels": {"a": "b"}}, "maintenanceWindows": windows.iter().map(Window::json).collect::<Vec<_>>(), "surge": {"readyTimeout": "5m"}});
+        let junks = [Value::Null, json!(junk), json!(7), json!([]), json!({}), json!([junk]), json!({junk.clone(): 1}), json!(true)];
+        let junk = junks[mangle % junks.len()].clone();
+        match mangle / junks.len() {
+            0 => spec = junk,
+            1 => spec["nodePoolSelector"] = junk,
+            2 => spec["maintenanceWindows"] = junk,
+            3 => spec["surge"] = junk,
+            _ => spec["ageThreshold"] = junk,
+        }
+        if let Err(problems) = Policy::from_json(&spec) {
+            prop_assert!(!problems.0.is_empty());
+            for p in &problems.0 {
+                prop_assert!(p.path.starts_with("spec") && !p.why.is_empty() && !p.instead.is_empty(), "{p}");
+            }
+        }
+    }
+}
+
+fn policy(extra: &Value) -> Policy {
+    let mut spec = json!({
+        "nodePoolSelector": {},
+        "maintenanceWindows": [{"timezone": "Asia/Tokyo", "days": ["Wed", "Sat"], "start": "02:00", "end": "06:00"}],
+    });
+    for (key, value) in extra.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    Policy::from_json(&spec).unwrap()
+}
+
+fn subject(created: &str) -> Subject<'static> {
+    Subject {
+        name: "c",
+        created: created.parse().unwrap(),
+        expire_after: Some(SignedDuration::from_hours(14 * 24)),
+        termination_grace_period: Some(SignedDuration::from_hours(1)),
+        ready: true,
+        disrupting: false,
+        deleting: false,
+        state: State::Empty,
+        failed_at: None,
+        retry_count: 0,
+        request: None,
+        node: Some(selection::Host { ready: true, disrupted: false, opted_out: false }),
+    }
+}
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+// §6's worked example.
+#[test]
+fn the_worked_example() {
+    let policy = policy(&json!({}));
+    let cadence = Cadence::of(&policy, at("2026-11-29T00:00:00Z"));
+    let facts = PoolFacts { expire_after: Some(SignedDuration::from_hours(336)), termination_grace_period: Some(SignedDuration::from_hours(1)), claims: 10 };
+    let d = feasibility::derive(&policy, &cadence, &facts);
+    let hm = |h: i64, m: i64| SignedDuration::from_mins(h * 60 + m);
+    assert_eq!((d.p, d.d, d.gap), (hm(96, 0), Some(hm(4, 0)), Some(hm(68, 0))));
+    assert_eq!((d.t_rot, d.a, d.t_rot_est, d.c, d.g), (hm(1, 17), Some(hm(142, 43)), hm(0, 15), 10, 2));
+    assert!(feasibility::findings(&policy, &cadence, &facts, []).is_empty());
+    let saturday = self::policy(&json!({"maintenanceWindows": [{"timezone": "Asia/Tokyo", "days": ["Sat"], "start": "02:00", "end": "06:00"}]}));
+    let cadence = Cadence::of(&saturday, at("2026-11-29T00:00:00Z"));
+    assert_eq!(cadence.measures.p(), hm(168, 0));
+    let found: Vec<_> = feasibility::findings(&saturday, &cadence, &facts, []).iter().map(|f| f.code.name()).collect();
+    assert_eq!(found, ["ANonPositive"]);
+}
+
+// §5.1's table.
+#[test]
+fn the_table_of_clock_changes() {
+    for (days, start, end, zone, around, open, close) in [
+        ("Sun", "23:00", "02:00", "Asia/Tokyo", "2026-12-05T15:30:00Z", "2026-12-06T14:00:00Z", "2026-12-06T17:00:00Z"),
+        ("Sun", "02:30", "03:30", "Europe/Berlin", "2027-03-27T12:00:00Z", "2027-03-28T01:30:00Z", "2027-03-28T02:30:00Z"),
+        ("Sun", "02:10", "02:50", "Europe/Berlin", "2027-03-27T12:00:00Z", "2027-03-28T01:10:00Z", "2027-03-28T01:50:00Z"),
+        ("Sun", "00:00", "00:30", "America/Santiago", "2027-09-04T12:00:00Z", "2027-09-05T04:00:00Z", "2027-09-05T04:30:00Z"),
+        ("Sun", "02:00", "02:30", "Europe/Berlin", "2027-10-30T12:00:00Z", "2027-10-31T00:00:00Z", "2027-10-31T00:30:00Z"),
+        ("Mon", "23:55", "00:10", "UTC", "2026-11-29T12:00:00Z", "2026-11-30T23:55:00Z", "2026-12-01T00:10:00Z"),
+    ] {
+        let policy = policy(&json!({"maintenanceWindows": [{"timezone": zone, "days": [days], "start": start, "end": end}]}));
+        assert!(policy.schedule.open_at(at(around)).is_none(), "{zone} {start}");
+        let o = policy.schedule.next_opening(at(around)).unwrap();
+        assert_eq!((o.open, o.close), (at(open), at(close)), "{zone} {start}");
+        let second = SignedDuration::from_secs(1);
+        let open_at = |t: Timestamp| policy.schedule.open_at(t).is_some();
+        assert!(!open_at(o.open - second) && open_at(o.open) && open_at(o.close - second) && !open_at(o.close), "{zone} {start}");
+    }
+}
+
+#[test]
+fn always_open_is_seen_and_has_no_edge() {
+    let all = json!(["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]);
+    for windows in [
+        json!([{"timezone": "Europe/Berlin", "days": all, "start": "00:00", "end": "24:00"}]),
+        json!([{"timezone": "Europe/Berlin", "days": all, "start": "00:00", "end": "02:30"}, {"timezone": "Europe/Berlin", "days": all, "start": "02:30", "end": "00:00"}]),
+        // only together, over two zones
+        json!([{"timezone": "Asia/Tokyo", "days": all, "start": "00:00", "end": "13:00"}, {"timezone": "UTC", "days": all, "start": "03:00", "end": "16:00"}]),
+    ] {
+        let policy = policy(&json!({"maintenanceWindows": windows}));
+        let now = at("2027-03-28T00:30:00Z");
+        assert_eq!(policy.schedule.measures(now), Measures::Always, "{windows}");
+        assert!(policy.schedule.open_at(now).is_some());
+    }
+    let single = policy(&json!({"maintenanceWindows": [{"timezone": "UTC", "days": all, "start": "00:00", "end": "24:00"}]}));
+    assert_eq!(single.schedule.next_edge(at("2027-03-28T00:30:00Z")), None);
+}
+
+// A claim born 2026-12-14T00:00Z: deadline 28th 00:00, due by the formula from 19th 22:43 (A = 5d22h43m).
+#[test]
+fn a_holiday_makes_nodes_due_earlier() {
+    let due = |policy: &Policy| {
+        let cadence = Cadence::of(policy, at("2026-12-01T00:00:00Z"));
+        selection::judge(policy, &cadence, &subject("2026-12-14T00:00:00Z"), at("2026-12-15T00:00:00Z")).due_at.unwrap()
+    };
+    let plain = due(&policy(&json!({})));
+    assert_eq!(plain.duration_since(at("2026-12-19T22:43:00Z")), SignedDuration::from_nanos(1));
+    // windows open Tue and Fri 17:00Z; with the 25th excluded, the last two before the deadline open on the 18th and 22nd
+    let holiday = policy(&json!({"exclusions": [{"timezone": "Asia/Tokyo", "from": "2026-12-24", "until": "2026-12-31"}]}));
+    assert_eq!(due(&holiday), at("2026-12-18T17:00:00Z"));
+    let whole = policy(&json!({"exclusions": [{"timezone": "UTC", "from": "2026-12-01", "until": "2026-12-31"}]}));
+    assert_eq!(due(&whole), at("2026-12-14T00:00:00Z"), "no chance at all: due at once");
+    let cadence = Cadence::of(&whole, at("2026-12-01T00:00:00Z"));
+    let facts = PoolFacts { expire_after: Some(SignedDuration::from_hours(336)), termination_grace_period: Some(SignedDuration::from_hours(1)), claims: 1 };
+    let life = feasibility::Lifespan { created: at("2026-12-14T00:00:00Z"), expire_after: facts.expire_after, termination_grace_period: facts.termination_grace_period };
+    let found: Vec<_> = feasibility::findings(&whole, &cadence, &facts, [life]).iter().map(|f| f.code.name()).collect();
+    assert_eq!(found, ["ExclusionStarvesClaims"]);
+}
+
+#[test]
+fn each_condition_has_its_reason() {
+    let policy = policy(&json!({}));
+    let now = at("2026-12-13T00:00:00Z");
+    let cadence = Cadence::of(&policy, now);
+    let reasons = |change: &dyn Fn(&mut Subject<'_>)| {
+        let mut s = subject("2026-12-01T00:00:00Z");
+        change(&mut s);
+        let judged = selection::judge(&policy, &cadence, &s, now);
+        selection::reasons(&s, &judged)
+    };
+    let host = selection::Host { ready: true, disrupted: false, opted_out: false };
+    assert_eq!(reasons(&|_| ()), []);
+    assert_eq!(reasons(&|s| s.created = at("2026-12-12T00:00:00Z")), [Reason::NotDue]);
+    assert_eq!(reasons(&|s| s.expire_after = None), [Reason::NotDue], "never expires, never due");
+    assert_eq!(reasons(&|s| (s.expire_after, s.request) = (None, Some(Request::NextWindow))), []);
+    assert_eq!(reasons(&|s| s.ready = false), [Reason::NotReady]);
+    assert_eq!(reasons(&|s| s.node = Some(selection::Host { ready: false, ..host })), [Reason::NotReady]);
+    assert_eq!(reasons(&|s| s.disrupting = true), [Reason::Disrupting]);
+    assert_eq!(reasons(&|s| s.node = Some(selection::Host { disrupted: true, ..host })), [Reason::Disrupting]);
+    assert_eq!(reasons(&|s| s.deleting = true), [Reason::Deleting]);
+    assert_eq!(reasons(&|s| s.state = State::Pending), [Reason::InFlight]);
+    assert_eq!(reasons(&|s| s.state = State::Draining), [Reason::InFlight]);
+    assert_eq!(reasons(&|s| s.state = State::Expired), [Reason::Expired]);
+    assert_eq!(reasons(&|s| (s.state, s.failed_at, s.retry_count) = (State::Failed, Some(at("2026-12-12T23:45:00Z")), 1)), [Reason::InBackoff]);
+    assert_eq!(reasons(&|s| (s.state, s.failed_at, s.retry_count) = (State::Failed, Some(at("2026-12-12T23:30:00Z")), 1)), []);
+    assert_eq!(reasons(&|s| s.state = State::Failed), [], "without failed-at it is past its backoff");
+    assert_eq!(reasons(&|s| s.node = Some(selection::Host { opted_out: true, ..host })), [Reason::OptedOut]);
+    assert_eq!(reasons(&|s| s.node = None), [Reason::NoNode]);
+}
+
+// The window is 17:00–21:00 on 2026-12-04; retryBackoff is 30m.
+#[test]
+fn backoff_is_clamped_to_its_occurrence() {
+    let policy = policy(&json!({}));
+    let end = |failed: &str, count| selection::effective_backoff_end(&policy, at(failed), count).to_string();
+    assert_eq!(end("2026-12-04T17:10:00Z", 1), "2026-12-04T17:40:00Z");
+    assert_eq!(end("2026-12-04T17:10:00Z", 3), "2026-12-04T19:10:00Z");
+    assert_eq!(end("2026-12-04T17:10:00Z", 4), "2026-12-04T19:10:00Z", "4h would be past the close, 2h fits");
+    assert_eq!(end("2026-12-04T17:10:00Z", 99), "2026-12-04T19:10:00Z", "at most eightfold");
+    assert_eq!(end("2026-12-04T20:15:00Z", 3), "2026-12-04T20:45:00Z");
+    assert_eq!(end("2026-12-04T20:30:00Z", 1), "2026-12-04T21:00:00Z", "at the close is no longer inside: free when it closes");
+    assert_eq!(end("2026-12-04T20:50:00Z", 2), "2026-12-04T21:00:00Z");
+    assert_eq!(end("2026-12-04T22:00:00Z", 4), "2026-12-05T02:00:00Z", "outside every occurrence: not clamped");
+    assert_eq!(selection::next_attempt_at(&policy, at("2026-12-04T20:50:00Z"), 2), Some(at("2026-12-08T17:00:00Z")));
+    assert_eq!(selection::next_attempt_at(&policy, at("2026-12-04T17:10:00Z"), 1), Some(at("2026-12-04T17:40:00Z")));
+}
+
+#[test]
+fn the_order_is_deadline_age_name_and_requests_go_first() {
+    let auto = policy(&json!({}));
+    let by_age = policy(&json!({"ageThreshold": "24h"}));
+    let now = at("2026-12-13T00:00:00Z");
+    let sorted = |policy: &Policy, subjects: &[Subject<'static>]| {
+        let cadence = Cadence::of(policy, now);
+        let mut all: Vec<_> = subjects.iter().map(|s| (s, selection::judge(policy, &cadence, s, now))).collect();
+        all.sort_by(|a, b| selection::order(policy, (a.0, &a.1), (b.0, &b.1)));
+        all.iter().map(|(s, _)| s.name).collect::<Vec<_>>()
+    };
+    let s = |name: &'static str, created: &str, days: i64, request| Subject {
+        name,
+        expire_after: Some(SignedDuration::from_hours(24 * days)),
+        request,
+        ..subject(created)
+    };
+    let all = [
+        s("late", "2026-12-02T00:00:00Z", 20, None),
+        s("b", "2026-12-03T00:00:00Z", 14, None),
+        s("a", "2026-12-03T00:00:00Z", 14, None),
+        s("older", "2026-12-02T00:00:00Z", 15, None),
+        s("next", "2026-12-12T00:00:00Z", 14, Some(Request::NextWindow)),
+        s("now", "2026-12-12T00:00:00Z", 14, Some(Request::Now)),
+    ];
+    assert_eq!(sorted(&auto, &all), ["now", "next", "older", "a", "b", "late"]);
+    assert_eq!(sorted(&by_age, &all), ["now", "next", "late", "older", "a", "b"]);
+}
