@@ -21,7 +21,7 @@ tools:
 	@command -v cc >/dev/null || { echo "cc is missing: install a C compiler (Debian: build-essential)" >&2; exit 1; }
 
 demo: tools ## Boots a control plane, installs everything, rotates two nodes before your eyes (KEEP=1 leaves it running)
-	@cargo run --quiet --release -p noderotation-tests --bin demo
+	@cargo run --quiet -p noderotation-tests --bin demo
 
 test: check unit rig-tests ## Everything: check, unit tests, and all tests on a real control plane
 

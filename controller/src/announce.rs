@@ -9,6 +9,7 @@ use crate::events::{About, Event, Recorder};
 use crate::metrics::Metrics;
 
 /// Tells one announcement about a pool. `claim_uid` is the UID of the claim in rotation, where known.
+#[allow(clippy::too_many_lines, reason = "a table: one row for each announcement")]
 pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &Pool, claim_uid: &str, told: &Announcement) {
     let nodepool = &*pool.meta.name;
     let on_pool = |reason, note: String| {

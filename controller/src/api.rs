@@ -169,7 +169,7 @@ fn outcome(result: Result<String, Failure>) -> Outcome {
             let retry_after = status
                 .details
                 .as_ref()
-                .and_then(|d| u64::try_from(d.retry_after_seconds).ok())
+                .map(|d| u64::from(d.retry_after_seconds))
                 .filter(|seconds| *seconds > 0)
                 .map(Duration::from_secs);
             match status.code {

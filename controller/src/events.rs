@@ -85,7 +85,7 @@ pub async fn write(api: Api, mut events: mpsc::Receiver<Event>, instance: Arc<st
         match api.create(path, &body).await {
             Outcome::Claimed(_) => {}
             other => {
-                tracing::warn!(reason = event.reason, about = event.about.name, outcome = ?other, "event not written")
+                tracing::warn!(reason = event.reason, about = event.about.name, outcome = ?other, "event not written");
             }
         }
     }

@@ -176,9 +176,8 @@ impl Election {
     async fn try_take(&self, seen: Option<&Seen>) -> Result<bool, String> {
         let outcome = match seen {
             None => {
-                let mut lease = self.lease(&json!({}), &self.identity, 0);
-                lease["metadata"] = json!({"name": NAME, "namespace": self.namespace});
-                self.api.create(&self.collection(), &lease).await
+                let none = json!({"metadata": {"name": NAME, "namespace": self.namespace}});
+                self.api.create(&self.collection(), &self.lease(&none, &self.identity, 0)).await
             }
             Some(seen) if self.is_free(seen) => {
                 self.api.replace(&self.path(), &self.lease(&seen.lease, &self.identity, 0)).await

@@ -11,7 +11,16 @@
 //! No rule of a rotation lives here: what to do, and why not, is `noderotation_rotation`'s. This crate reads, sends and
 //! tells.
 
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::needless_pass_by_value
+    )
+)]
 
 pub mod announce;
 pub mod api;

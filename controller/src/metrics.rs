@@ -37,6 +37,7 @@ impl<const N: usize> EncodeLabelSet for LabelSet<N> {
 
 /// What the last pass over a pool found.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a gauge of its own")]
 pub struct Report {
     /// The pool.
     pub pool: String,
@@ -349,8 +350,7 @@ impl Collector for Loops {
     #[allow(clippy::cast_possible_wrap, reason = "a count of NodePools")]
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let depth = ConstGauge::new(self.queue.depth() as i64);
-        let mut family =
-            encoder.encode_descriptor("queue_depth", "Names that are due", None, depth.metric_type())?;
+        let mut family = encoder.encode_descriptor("queue_depth", "Names that are due", None, depth.metric_type())?;
         depth.encode(family.encode_family(&LabelSet([("loop", "rotation".to_owned())]))?)?;
         let ages = self.fresh.ages();
         let gauge = ConstGauge::new(0.0f64);

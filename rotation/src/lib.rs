@@ -13,6 +13,17 @@
 //! answer back into the [`world::World`] and asks again, so that a pass may take several steps but never one that the
 //! previous did not confirm. What a decision needs to read first it asks for with [`step::Look`].
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::needless_pass_by_value
+    )
+)]
+
 pub mod advance;
 pub mod decide;
 mod edge;

@@ -9,7 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use noderotation_rotation::note::Note;
 use noderotation_rotation::size::Load;
 use noderotation_rotation::step::{Announcement, Kind, Look, Patch, Request, Step};
-use noderotation_rotation::world::{Claim, Evidence, Loss, Marks, Meta, Node, Placeholder, Pool, Reapable, Rule, Ruling, Settings, World};
+use noderotation_rotation::world::{
+    Claim, Evidence, Loss, Marks, Meta, Node, Placeholder, Pool, Reapable, Rule, Ruling, Settings, World,
+};
 use noderotation_rotation::{Decision, decide, placeholder};
 use noderotation_shared::feasibility::Cadence;
 use noderotation_shared::keys;
@@ -53,7 +55,13 @@ struct Cluster {
 }
 
 fn meta(name: &str, created: &str) -> Meta {
-    Meta { name: name.into(), uid: format!("uid-{name}").into(), version: "1".into(), created: at(created), ..Meta::default() }
+    Meta {
+        name: name.into(),
+        uid: format!("uid-{name}").into(),
+        version: "1".into(),
+        created: at(created),
+        ..Meta::default()
+    }
 }
 
 fn claim(name: &str, created: &str) -> Claim {
@@ -115,13 +123,21 @@ impl Cluster {
         let anchored = self.pool.anchor().and_then(|name| self.claims.get(name)).cloned().map(Arc::new);
         let ruling = match &self.lost {
             Some(loss) => Ruling::Lost(loss.clone()),
-            None => Ruling::Governed(Rule { name: "p".into(), policy: self.policy.clone(), cadence: Cadence::of(&self.policy, self.now) }),
+            None => Ruling::Governed(Rule {
+                name: "p".into(),
+                policy: self.policy.clone(),
+                cadence: Cadence::of(&self.policy, self.now),
+            }),
         };
         World {
             pool: self.pool.clone(),
             ruling,
             claims: self.claims.values().filter(|c| *c.pool == *"api").cloned().map(Arc::new).collect(),
-            placeholder: anchored.as_ref().and(self.placeholder.clone()).or_else(|| self.pool.anchor().and(self.placeholder.clone())).map(Arc::new),
+            placeholder: anchored
+                .as_ref()
+                .and(self.placeholder.clone())
+                .or_else(|| self.pool.anchor().and(self.placeholder.clone()))
+                .map(Arc::new),
             anchored,
             nodes: self.nodes.iter().map(|(name, n)| (name.as_str().into(), Arc::new(n.clone()))).collect(),
             stale: self.stale,
@@ -311,8 +327,18 @@ fn merged(marks: &Marks, patch: &Patch) -> Marks {
 }
 
 const WHOLE_PATH: [&str; 12] = [
-    "stamp-window", "anchor", "pending", "freeze", "placeholder", "surge-claim", "freeze-host", "mirror", "draining",
-    "drain-placeholder", "delete-claim", "release",
+    "stamp-window",
+    "anchor",
+    "pending",
+    "freeze",
+    "placeholder",
+    "surge-claim",
+    "freeze-host",
+    "mirror",
+    "draining",
+    "drain-placeholder",
+    "delete-claim",
+    "release",
 ];
 
 #[test]
@@ -330,7 +356,9 @@ fn the_path_of_one_rotation() {
     assert_eq!(c.done.len(), 13, "writes of one rotation: {:?}", c.done);
     c.assert_clean();
     assert_eq!(c.pool.meta.marks.get(keys::LAST_ROTATION_AT), Some("2026-12-04T18:10:00Z"));
-    let Some(Announcement::Completed { mode, surge_path, surge_wait, drain, .. }) = c.told.last() else { panic!("{:?}", c.told) };
+    let Some(Announcement::Completed { mode, surge_path, surge_wait, drain, .. }) = c.told.last() else {
+        panic!("{:?}", c.told)
+    };
     assert_eq!((*mode, surge_path.as_deref()), ("surge", Some("provisioned")));
     assert_eq!((*surge_wait, *drain), (Some(SignedDuration::ZERO), Some(SignedDuration::from_mins(10))));
     // an unchanged world: nothing more to write, and the next look is when time changes something
@@ -358,7 +386,11 @@ fn a_crash_after_any_request_loses_nothing() {
         let count = |wanted: fn(&Announcement) -> bool| c.told.iter().filter(|a| wanted(a)).count();
         assert_eq!(count(|a| matches!(a, Announcement::Completed { .. })), 1, "crash after {crash}");
         assert_eq!(count(|a| matches!(a, Announcement::DrainStarted { .. })), 1, "crash after {crash}");
-        assert_eq!(count(|a| matches!(a, Announcement::CandidateSelected { .. })), 1, "crash after {crash} ({told_before} told)");
+        assert_eq!(
+            count(|a| matches!(a, Announcement::CandidateSelected { .. })),
+            1,
+            "crash after {crash} ({told_before} told)"
+        );
     }
 }
 
@@ -412,7 +444,10 @@ fn a_foreign_deletion_while_pending_drops_the_placeholder_first() {
     assert_eq!(c.done[before..], ["expired-placeholder", "expired-claim", "unfreeze", "expired-anchor"]);
     c.assert_clean();
     assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("expired"));
-    assert!(matches!(c.told.iter().rfind(|a| !matches!(a, Announcement::Unfroze { .. })), Some(Announcement::Expired { phase: "pending", .. })));
+    assert!(matches!(
+        c.told.iter().rfind(|a| !matches!(a, Announcement::Unfroze { .. })),
+        Some(Announcement::Expired { phase: "pending", .. })
+    ));
     assert!(!c.pool.meta.marks.has(keys::LAST_ROTATION_AT) && !c.pool.meta.marks.has(keys::LAST_FAILURE_AT));
 }
 
@@ -431,7 +466,10 @@ fn each_gate_shuts_and_says_so() {
     let (n, _) = notes(&|c| c.set_pool(keys::FREEZE, "72h"));
     assert_eq!(n, [Note::FreezeUnreadable("72h".into())]);
     let (n, wake) = notes(&|c| c.set_pool(keys::LAST_ROTATION_AT, "2026-12-04T17:55:00Z"));
-    assert_eq!((n, wake.as_deref()), (vec![Note::Cooldown { until: at("2026-12-04T18:05:00Z") }], Some("2026-12-04T18:05:00Z")));
+    assert_eq!(
+        (n, wake.as_deref()),
+        (vec![Note::Cooldown { until: at("2026-12-04T18:05:00Z") }], Some("2026-12-04T18:05:00Z"))
+    );
     let (n, _) = notes(&|c| c.set_pool(keys::LAST_FAILURE_AT, "2026-12-04T17:55:00Z"));
     assert_eq!(n, [Note::FailurePause { until: at("2026-12-04T18:05:00Z") }]);
     assert_eq!(notes(&|c| c.pool.is_static = true).0, [Note::StaticNodePool]);
@@ -449,7 +487,10 @@ fn each_gate_shuts_and_says_so() {
     let (n, _) = notes(&|c| {
         c.pool.limits = cpu("8500m");
     });
-    assert!(matches!(n.as_slice(), [Note::InsufficientHeadroom { wanted, remaining, .. }] if wanted == "1" && remaining == "500m"), "{n:?}");
+    assert!(
+        matches!(n.as_slice(), [Note::InsufficientHeadroom { wanted, remaining, .. }] if wanted == "1" && remaining == "500m"),
+        "{n:?}"
+    );
     let (n, _) = notes(&|c| {
         c.claims.get_mut("old").unwrap().ready = false;
     });
@@ -506,7 +547,11 @@ fn readiness_is_judged_on_the_host() {
         change(&mut c);
         let decision = c.after(5).run();
         assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("pending"), "crossed: {:?}", decision.notes);
-        decision.notes.iter().find_map(|n| if let Note::AwaitingSurge { why, .. } = n { Some(why.clone()) } else { None }).unwrap_or_default()
+        decision
+            .notes
+            .iter()
+            .find_map(|n| if let Note::AwaitingSurge { why, .. } = n { Some(why.clone()) } else { None })
+            .unwrap_or_default()
     };
     let host = |c: &mut Cluster, change: &dyn Fn(&mut Node)| change(c.nodes.get_mut("node-new").unwrap());
     assert!(reason(&|c| host(c, &|n| n.ready = false)).contains("not Ready"));
@@ -581,7 +626,11 @@ fn a_window_that_closes_with_work_undone_is_told_once() {
     c.claims.get_mut("old").unwrap().ready = true;
     c.now = at("2026-12-04T21:00:00Z");
     c.run();
-    assert!(matches!(c.told.as_slice(), [Announcement::WindowMissed { eligible: 1, in_backoff: 0, .. }]), "{:?}", c.told);
+    assert!(
+        matches!(c.told.as_slice(), [Announcement::WindowMissed { eligible: 1, in_backoff: 0, .. }]),
+        "{:?}",
+        c.told
+    );
     c.run();
     assert_eq!(c.done, ["stamp-window", "close-window"]);
     // settled: a success within, a frozen pool, or nothing outstanding
@@ -653,10 +702,22 @@ enum Mess {
 
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
-        Just("old".to_owned()), Just("young".to_owned()), Just("pending".to_owned()), Just("draining".to_owned()),
-        Just("failed".to_owned()), Just("expired".to_owned()), Just("true".to_owned()), Just(String::new()),
-        Just("2026-12-04T17:30:00Z".to_owned()), Just("2026-12-04T18:30:00Z".to_owned()), Just("forceful-fallback".to_owned()),
-        Just("now".to_owned()), Just("7".to_owned()), Just("node-young".to_owned()), Just("Running".to_owned()), Just("Failed".to_owned()),
+        Just("old".to_owned()),
+        Just("young".to_owned()),
+        Just("pending".to_owned()),
+        Just("draining".to_owned()),
+        Just("failed".to_owned()),
+        Just("expired".to_owned()),
+        Just("true".to_owned()),
+        Just(String::new()),
+        Just("2026-12-04T17:30:00Z".to_owned()),
+        Just("2026-12-04T18:30:00Z".to_owned()),
+        Just("forceful-fallback".to_owned()),
+        Just("now".to_owned()),
+        Just("7".to_owned()),
+        Just("node-young".to_owned()),
+        Just("Running".to_owned()),
+        Just("Failed".to_owned()),
         "\\PC{0,8}",
     ]
 }

@@ -67,7 +67,9 @@ fn oracle(tz: Tz, days: &[Weekday], start: u32, end: u32) -> Vec<(i64, i64)> {
     let mut all: Vec<(i64, i64)> = Vec::new();
     while date.year() < LAST_YEAR {
         if days.contains(&date.weekday()) {
-            let at = |date: NaiveDate, minutes: u32| date.and_hms_opt(0, 0, 0).unwrap() + Duration::minutes(i64::from(minutes));
+            let at = |date: NaiveDate, minutes: u32| {
+                date.and_hms_opt(0, 0, 0).unwrap() + Duration::minutes(i64::from(minutes))
+            };
             let closing = if end < start { date.succ_opt().unwrap() } else { date };
             let (open, gap) = resolve(tz, at(date, start));
             let (close, _) = resolve(tz, at(closing, end) + Duration::seconds(gap));

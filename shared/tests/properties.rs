@@ -71,7 +71,13 @@ fn instant() -> impl Strategy<Value = Timestamp> {
 fn exclusion(from: Timestamp, hours: i64) -> Exclusion {
     let at = |t: Timestamp| t.to_zoned(jiff::tz::TimeZone::UTC).datetime();
     let moment = |t| Moment::DateTime(at(t));
-    Exclusion::new(String::new(), &jiff::tz::TimeZone::UTC, moment(from), moment(plus(from, SignedDuration::from_hours(hours)))).unwrap()
+    Exclusion::new(
+        String::new(),
+        &jiff::tz::TimeZone::UTC,
+        moment(from),
+        moment(plus(from, SignedDuration::from_hours(hours))),
+    )
+    .unwrap()
 }
 
 proptest! {
@@ -197,7 +203,7 @@ proptest! {
         let end = plus(monday, SignedDuration::from_hours(24 * 365));
         let all: Vec<_> = schedule.recurring(monday).take_while(|o| o.open < end).filter(|o| o.open >= monday).collect();
         prop_assert_eq!(period.p, all.windows(2).map(|w| w[1].open.duration_since(w[0].open)).max().unwrap());
-        prop_assert_eq!(period.d, all.iter().map(|o| o.length()).min().unwrap());
+        prop_assert_eq!(period.d, all.iter().map(noderotation_shared::schedule::Occurrence::length).min().unwrap());
         prop_assert_eq!(period.gap, all.windows(2).map(|w| w[1].open.duration_since(w[0].close)).min().unwrap());
     }
 
@@ -284,13 +290,19 @@ fn at(text: &str) -> Timestamp {
 fn the_worked_example() {
     let policy = policy(&json!({}));
     let cadence = Cadence::of(&policy, at("2026-11-29T00:00:00Z"));
-    let facts = PoolFacts { expire_after: Some(SignedDuration::from_hours(336)), termination_grace_period: Some(SignedDuration::from_hours(1)), claims: 10 };
+    let facts = PoolFacts {
+        expire_after: Some(SignedDuration::from_hours(336)),
+        termination_grace_period: Some(SignedDuration::from_hours(1)),
+        claims: 10,
+    };
     let d = feasibility::derive(&policy, &cadence, &facts);
     let hm = |h: i64, m: i64| SignedDuration::from_mins(h * 60 + m);
     assert_eq!((d.p, d.d, d.gap), (hm(96, 0), Some(hm(4, 0)), Some(hm(68, 0))));
     assert_eq!((d.t_rot, d.a, d.t_rot_est, d.c, d.g), (hm(1, 17), Some(hm(142, 43)), hm(0, 15), 10, 2));
     assert!(feasibility::findings(&policy, &cadence, &facts, []).is_empty());
-    let saturday = self::policy(&json!({"maintenanceWindows": [{"timezone": "Asia/Tokyo", "days": ["Sat"], "start": "02:00", "end": "06:00"}]}));
+    let saturday = self::policy(
+        &json!({"maintenanceWindows": [{"timezone": "Asia/Tokyo", "days": ["Sat"], "start": "02:00", "end": "06:00"}]}),
+    );
     let cadence = Cadence::of(&saturday, at("2026-11-29T00:00:00Z"));
     assert_eq!(cadence.measures.p(), hm(168, 0));
     let found: Vec<_> = feasibility::findings(&saturday, &cadence, &facts, []).iter().map(|f| f.code.name()).collect();
@@ -302,19 +314,55 @@ fn the_worked_example() {
 fn the_table_of_clock_changes() {
     for (days, start, end, zone, around, open, close) in [
         ("Sun", "23:00", "02:00", "Asia/Tokyo", "2026-12-05T15:30:00Z", "2026-12-06T14:00:00Z", "2026-12-06T17:00:00Z"),
-        ("Sun", "02:30", "03:30", "Europe/Berlin", "2027-03-27T12:00:00Z", "2027-03-28T01:30:00Z", "2027-03-28T02:30:00Z"),
-        ("Sun", "02:10", "02:50", "Europe/Berlin", "2027-03-27T12:00:00Z", "2027-03-28T01:10:00Z", "2027-03-28T01:50:00Z"),
-        ("Sun", "00:00", "00:30", "America/Santiago", "2027-09-04T12:00:00Z", "2027-09-05T04:00:00Z", "2027-09-05T04:30:00Z"),
-        ("Sun", "02:00", "02:30", "Europe/Berlin", "2027-10-30T12:00:00Z", "2027-10-31T00:00:00Z", "2027-10-31T00:30:00Z"),
+        (
+            "Sun",
+            "02:30",
+            "03:30",
+            "Europe/Berlin",
+            "2027-03-27T12:00:00Z",
+            "2027-03-28T01:30:00Z",
+            "2027-03-28T02:30:00Z",
+        ),
+        (
+            "Sun",
+            "02:10",
+            "02:50",
+            "Europe/Berlin",
+            "2027-03-27T12:00:00Z",
+            "2027-03-28T01:10:00Z",
+            "2027-03-28T01:50:00Z",
+        ),
+        (
+            "Sun",
+            "00:00",
+            "00:30",
+            "America/Santiago",
+            "2027-09-04T12:00:00Z",
+            "2027-09-05T04:00:00Z",
+            "2027-09-05T04:30:00Z",
+        ),
+        (
+            "Sun",
+            "02:00",
+            "02:30",
+            "Europe/Berlin",
+            "2027-10-30T12:00:00Z",
+            "2027-10-31T00:00:00Z",
+            "2027-10-31T00:30:00Z",
+        ),
         ("Mon", "23:55", "00:10", "UTC", "2026-11-29T12:00:00Z", "2026-11-30T23:55:00Z", "2026-12-01T00:10:00Z"),
     ] {
-        let policy = policy(&json!({"maintenanceWindows": [{"timezone": zone, "days": [days], "start": start, "end": end}]}));
+        let policy =
+            policy(&json!({"maintenanceWindows": [{"timezone": zone, "days": [days], "start": start, "end": end}]}));
         assert!(policy.schedule.open_at(at(around)).is_none(), "{zone} {start}");
         let o = policy.schedule.next_opening(at(around)).unwrap();
         assert_eq!((o.open, o.close), (at(open), at(close)), "{zone} {start}");
         let second = SignedDuration::from_secs(1);
         let open_at = |t: Timestamp| policy.schedule.open_at(t).is_some();
-        assert!(!open_at(o.open - second) && open_at(o.open) && open_at(o.close - second) && !open_at(o.close), "{zone} {start}");
+        assert!(
+            !open_at(o.open - second) && open_at(o.open) && open_at(o.close - second) && !open_at(o.close),
+            "{zone} {start}"
+        );
     }
 }
 
@@ -332,7 +380,8 @@ fn always_open_is_seen_and_has_no_edge() {
         assert_eq!(policy.schedule.measures(now), Measures::Always, "{windows}");
         assert!(policy.schedule.open_at(now).is_some());
     }
-    let single = policy(&json!({"maintenanceWindows": [{"timezone": "UTC", "days": all, "start": "00:00", "end": "24:00"}]}));
+    let single =
+        policy(&json!({"maintenanceWindows": [{"timezone": "UTC", "days": all, "start": "00:00", "end": "24:00"}]}));
     assert_eq!(single.schedule.next_edge(at("2027-03-28T00:30:00Z")), None);
 }
 
@@ -346,13 +395,22 @@ fn a_holiday_makes_nodes_due_earlier() {
     let plain = due(&policy(&json!({})));
     assert_eq!(plain.duration_since(at("2026-12-19T22:43:00Z")), SignedDuration::from_nanos(1));
     // windows open Tue and Fri 17:00Z; with the 25th excluded, the last two before the deadline open on the 18th and 22nd
-    let holiday = policy(&json!({"exclusions": [{"timezone": "Asia/Tokyo", "from": "2026-12-24", "until": "2026-12-31"}]}));
+    let holiday =
+        policy(&json!({"exclusions": [{"timezone": "Asia/Tokyo", "from": "2026-12-24", "until": "2026-12-31"}]}));
     assert_eq!(due(&holiday), at("2026-12-18T17:00:00Z"));
     let whole = policy(&json!({"exclusions": [{"timezone": "UTC", "from": "2026-12-01", "until": "2026-12-31"}]}));
     assert_eq!(due(&whole), at("2026-12-14T00:00:00Z"), "no chance at all: due at once");
     let cadence = Cadence::of(&whole, at("2026-12-01T00:00:00Z"));
-    let facts = PoolFacts { expire_after: Some(SignedDuration::from_hours(336)), termination_grace_period: Some(SignedDuration::from_hours(1)), claims: 1 };
-    let life = feasibility::Lifespan { created: at("2026-12-14T00:00:00Z"), expire_after: facts.expire_after, termination_grace_period: facts.termination_grace_period };
+    let facts = PoolFacts {
+        expire_after: Some(SignedDuration::from_hours(336)),
+        termination_grace_period: Some(SignedDuration::from_hours(1)),
+        claims: 1,
+    };
+    let life = feasibility::Lifespan {
+        created: at("2026-12-14T00:00:00Z"),
+        expire_after: facts.expire_after,
+        termination_grace_period: facts.termination_grace_period,
+    };
     let found: Vec<_> = feasibility::findings(&whole, &cadence, &facts, [life]).iter().map(|f| f.code.name()).collect();
     assert_eq!(found, ["ExclusionStarvesClaims"]);
 }
@@ -381,8 +439,14 @@ fn each_condition_has_its_reason() {
     assert_eq!(reasons(&|s| s.state = State::Pending), [Reason::InFlight]);
     assert_eq!(reasons(&|s| s.state = State::Draining), [Reason::InFlight]);
     assert_eq!(reasons(&|s| s.state = State::Expired), [Reason::Expired]);
-    assert_eq!(reasons(&|s| (s.state, s.failed_at, s.retry_count) = (State::Failed, Some(at("2026-12-12T23:45:00Z")), 1)), [Reason::InBackoff]);
-    assert_eq!(reasons(&|s| (s.state, s.failed_at, s.retry_count) = (State::Failed, Some(at("2026-12-12T23:30:00Z")), 1)), []);
+    assert_eq!(
+        reasons(&|s| (s.state, s.failed_at, s.retry_count) = (State::Failed, Some(at("2026-12-12T23:45:00Z")), 1)),
+        [Reason::InBackoff]
+    );
+    assert_eq!(
+        reasons(&|s| (s.state, s.failed_at, s.retry_count) = (State::Failed, Some(at("2026-12-12T23:30:00Z")), 1)),
+        []
+    );
     assert_eq!(reasons(&|s| s.state = State::Failed), [], "without failed-at it is past its backoff");
     assert_eq!(reasons(&|s| s.node = Some(selection::Host { opted_out: true, ..host })), [Reason::OptedOut]);
     assert_eq!(reasons(&|s| s.node = None), [Reason::NoNode]);
@@ -398,7 +462,11 @@ fn backoff_is_clamped_to_its_occurrence() {
     assert_eq!(end("2026-12-04T17:10:00Z", 4), "2026-12-04T19:10:00Z", "4h would be past the close, 2h fits");
     assert_eq!(end("2026-12-04T17:10:00Z", 99), "2026-12-04T19:10:00Z", "at most eightfold");
     assert_eq!(end("2026-12-04T20:15:00Z", 3), "2026-12-04T20:45:00Z");
-    assert_eq!(end("2026-12-04T20:30:00Z", 1), "2026-12-04T21:00:00Z", "at the close is no longer inside: free when it closes");
+    assert_eq!(
+        end("2026-12-04T20:30:00Z", 1),
+        "2026-12-04T21:00:00Z",
+        "at the close is no longer inside: free when it closes"
+    );
     assert_eq!(end("2026-12-04T20:50:00Z", 2), "2026-12-04T21:00:00Z");
     assert_eq!(end("2026-12-04T22:00:00Z", 4), "2026-12-05T02:00:00Z", "outside every occurrence: not clamped");
     assert_eq!(selection::next_attempt_at(&policy, at("2026-12-04T20:50:00Z"), 2), Some(at("2026-12-08T17:00:00Z")));

@@ -27,7 +27,13 @@ pub const GATES: [Gate; 9] = [
     gate("pending", "karpenter.sh", "nodeclaims", "UPDATE", "A[?'noderotation.io/state'].orValue('') == 'pending'"),
     gate("freeze", "", "nodes", "UPDATE", "A[?'noderotation.io/cordoned'].orValue('') == 'true'"),
     gate("placeholder", "", "pods", "CREATE", "true"),
-    gate("freeze-host", "", "nodes", "UPDATE", "'noderotation.io/surge-for' in A && !('noderotation.io/cordoned' in A)"),
+    gate(
+        "freeze-host",
+        "",
+        "nodes",
+        "UPDATE",
+        "'noderotation.io/surge-for' in A && !('noderotation.io/cordoned' in A)",
+    ),
     gate("mirror", "karpenter.sh", "nodepools", "UPDATE", "'noderotation.io/draining-at' in A"),
     gate("draining", "karpenter.sh", "nodeclaims", "UPDATE", "A[?'noderotation.io/state'].orValue('') == 'draining'"),
     gate("drain-placeholder", "", "pods", "DELETE", "true"),
@@ -35,7 +41,13 @@ pub const GATES: [Gate; 9] = [
     gate("release", "karpenter.sh", "nodepools", "UPDATE", "!('noderotation.io/active-rotation' in A)"),
 ];
 
-const fn gate(step: &'static str, group: &'static str, resource: &'static str, operation: &'static str, is_it: &'static str) -> Gate {
+const fn gate(
+    step: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    operation: &'static str,
+    is_it: &'static str,
+) -> Gate {
     Gate { step, group, resource, operation, is_it }
 }
 
@@ -77,7 +89,8 @@ impl Gate {
 async fn probe(rig: &Rig, should_pass: bool) -> anyhow::Result<()> {
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "gate-probe"}});
     rig.wait("the gate", Duration::from_secs(60), async || {
-        let (code, _) = rig.send("POST", "/api/v1/namespaces/default/configmaps?dryRun=All", "application/json", &body).await?;
+        let (code, _) =
+            rig.send("POST", "/api/v1/namespaces/default/configmaps?dryRun=All", "application/json", &body).await?;
         Ok(((code == 200) == should_pass).then_some(()))
     })
     .await

@@ -7,6 +7,7 @@
 #![allow(clippy::indexing_slicing, reason = "test support: a wrong index fails the test that made it")]
 
 pub mod audit;
+pub mod bench;
 pub mod demo;
 pub mod gate;
 pub mod product;

@@ -45,12 +45,36 @@ impl Product {
         let chart = repository().join("charts/noderotation").display().to_string();
         // where the installed Pods run is the only thing said; a home of their own keeps them off the pools under test
         rig.helm(&[
-            "install", "noderotation", &chart, "--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "2m",
-            "--set-json", r#"controller.tolerations=[{"key":"rig/system","operator":"Exists"}]"#,
-            "--set-json", r#"controller.nodeSelector={"rig/system":"true"}"#,
+            "install",
+            "noderotation",
+            &chart,
+            "--namespace",
+            NAMESPACE,
+            "--create-namespace",
+            "--wait",
+            "--timeout",
+            "2m",
+            "--set-json",
+            r#"controller.tolerations=[{"key":"rig/system","operator":"Exists"}]"#,
+            "--set-json",
+            r#"controller.nodeSelector={"rig/system":"true"}"#,
         ])?;
         let kubeconfig = rig.kubeconfig_for(NAMESPACE, ACCOUNT).await?;
         Ok(Self { rig, kubeconfig, controller, started: 0.into() })
+    }
+
+    /// Installs the chart on a rig that has nobody to run its Pods.
+    pub async fn install_bare(rig: Rig) -> anyhow::Result<Self> {
+        let controller = binary("noderotation-controller")?;
+        let chart = repository().join("charts/noderotation").display().to_string();
+        rig.helm(&["install", "noderotation", &chart, "--namespace", NAMESPACE, "--create-namespace"])?;
+        let kubeconfig = rig.kubeconfig_for(NAMESPACE, ACCOUNT).await?;
+        Ok(Self { rig, kubeconfig, controller, started: 0.into() })
+    }
+
+    /// Starts a leader that logs as it does in production, for measurements.
+    pub async fn start_leader_quietly(&self) -> anyhow::Result<Controller> {
+        self.start_leader_with(&["--log-level", "info"]).await
     }
 
     /// Starts a controller as the chart's service account.
@@ -69,7 +93,8 @@ impl Product {
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
             .args(["--namespace", NAMESPACE, "--priority-class", "noderotation-placeholder"])
-            .args(["--identity", &format!("controller-{n}"), "--listen", &format!("127.0.0.1:{port}"), "--log-level", "debug"])
+            .args(["--identity", &format!("controller-{n}"), "--listen", &format!("127.0.0.1:{port}")])
+            .env("NODEROTATION_LOG_LEVEL", "debug")
             .args(flags);
         Ok(Controller { process: self.rig.spawn(&format!("controller-{n}"), command)?, port })
     }
@@ -112,7 +137,9 @@ impl Controller {
     /// One sample of /metrics, by its name and a part of its labels.
     pub async fn sample(&self, name: &str, labels: &str) -> Option<f64> {
         let page = self.metrics().await;
-        let line = page.lines().find(|l| l.starts_with(name) && l[name.len()..].starts_with(['{', ' ']) && l.contains(labels))?;
+        let line = page
+            .lines()
+            .find(|l| l.starts_with(name) && l[name.len()..].starts_with(['{', ' ']) && l.contains(labels))?;
         line.rsplit(' ').next()?.parse().ok()
     }
 

@@ -51,7 +51,8 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
 
 /// The NodeClaims of a pool, oldest first.
 pub async fn claims(rig: &Rig, pool: &str) -> anyhow::Result<Vec<Value>> {
-    let mut claims = rig.list(&format!("/apis/karpenter.sh/v1/nodeclaims?labelSelector=karpenter.sh%2Fnodepool%3D{pool}")).await?;
+    let mut claims =
+        rig.list(&format!("/apis/karpenter.sh/v1/nodeclaims?labelSelector=karpenter.sh%2Fnodepool%3D{pool}")).await?;
     claims.sort_by_key(|c| (c["metadata"]["creationTimestamp"].to_string(), name(c)));
     Ok(claims)
 }
@@ -80,7 +81,8 @@ pub async fn placeholders(rig: &Rig) -> anyhow::Result<Vec<Value>> {
 pub async fn settled(rig: &Rig, app: &str, replicas: usize) -> anyhow::Result<Vec<Value>> {
     rig.wait(&format!("{replicas} Pods of {app} to run"), PATIENCE, async || {
         let pods = pods(rig, app).await?;
-        let running = pods.iter().filter(|p| p["status"]["phase"] == "Running" && p["metadata"]["deletionTimestamp"].is_null());
+        let running =
+            pods.iter().filter(|p| p["status"]["phase"] == "Running" && p["metadata"]["deletionTimestamp"].is_null());
         if pods.len() != replicas || running.count() != replicas {
             return Ok(None);
         }
@@ -127,11 +129,16 @@ pub async fn in_state(rig: &Rig, pool_name: &str, claim: &str, state: &str) -> a
 /// The notes of Events with this reason about an object.
 pub async fn events(rig: &Rig, reason: &str, about: &str) -> anyhow::Result<Vec<String>> {
     let events = rig.list("/apis/events.k8s.io/v1/events").await?;
-    let of = |e: &&Value| e["reason"] == reason && e["regarding"]["name"] == about && e["reportingController"] == "noderotation.io/controller";
+    let of = |e: &&Value| {
+        e["reason"] == reason
+            && e["regarding"]["name"] == about
+            && e["reportingController"] == "noderotation.io/controller"
+    };
     Ok(events.iter().filter(of).map(|e| e["note"].as_str().unwrap_or_default().to_owned()).collect())
 }
 
 /// Waits for such an Event.
 pub async fn event(rig: &Rig, reason: &str, about: &str) -> anyhow::Result<String> {
-    rig.wait(&format!("event {reason} on {about}"), PATIENCE, async || Ok(events(rig, reason, about).await?.pop())).await
+    rig.wait(&format!("event {reason} on {about}"), PATIENCE, async || Ok(events(rig, reason, about).await?.pop()))
+        .await
 }

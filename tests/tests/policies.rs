@@ -1,6 +1,13 @@
 //! The API server and `Policy::from_json` must give the same verdict on every policy (§3), and what was stored before a
 //! rule existed can still be labelled, told its status and deleted.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::too_many_lines,
+    clippy::unreadable_literal,
+    missing_docs
+)]
 
 use std::time::Duration;
 
@@ -66,20 +73,60 @@ fn table() -> Vec<(String, bool, Value)> {
     add("catch-all", true, with("/nodePoolSelector", json!({})));
     add("no selector", false, without("nodePoolSelector"));
     add("selector is text", false, with("/nodePoolSelector", json!("api")));
-    add("expressions", true, with("/nodePoolSelector", json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["x"]}, {"key": "b.example/c", "operator": "Exists"}]})));
-    add("operator In without values", false, with("/nodePoolSelector", json!({"matchExpressions": [{"key": "a", "operator": "In"}]})));
-    add("operator Exists with values", false, with("/nodePoolSelector", json!({"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]})));
-    add("unknown operator", false, with("/nodePoolSelector", json!({"matchExpressions": [{"key": "a", "operator": "Has"}]})));
+    add(
+        "expressions",
+        true,
+        with(
+            "/nodePoolSelector",
+            json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["x"]}, {"key": "b.example/c", "operator": "Exists"}]}),
+        ),
+    );
+    add(
+        "operator In without values",
+        false,
+        with("/nodePoolSelector", json!({"matchExpressions": [{"key": "a", "operator": "In"}]})),
+    );
+    add(
+        "operator Exists with values",
+        false,
+        with("/nodePoolSelector", json!({"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]})),
+    );
+    add(
+        "unknown operator",
+        false,
+        with("/nodePoolSelector", json!({"matchExpressions": [{"key": "a", "operator": "Has"}]})),
+    );
     add("bad label key", false, with("/nodePoolSelector", json!({"matchLabels": {"-a": "x"}})));
     add("bad label prefix", false, with("/nodePoolSelector", json!({"matchLabels": {"Ex.Com/a": "x"}})));
     add("bad label value", false, with("/nodePoolSelector", json!({"matchLabels": {"a": "x y"}})));
     add("empty label value", true, with("/nodePoolSelector", json!({"matchLabels": {"a": ""}})));
     add("long label value", false, with("/nodePoolSelector", json!({"matchLabels": {"a": "x".repeat(64)}})));
-    for (value, good) in [("auto", true), ("240h", true), ("1h30m", true), ("0s", false), ("10d", false), ("-5h", false), ("Auto", false), ("", false), ("1.5h", true), ("5", false), ("999999h", false), ("1h 30m", false)] {
+    for (value, good) in [
+        ("auto", true),
+        ("240h", true),
+        ("1h30m", true),
+        ("0s", false),
+        ("10d", false),
+        ("-5h", false),
+        ("Auto", false),
+        ("", false),
+        ("1.5h", true),
+        ("5", false),
+        ("999999h", false),
+        ("1h 30m", false),
+    ] {
         add(&format!("ageThreshold {value}"), good, with("/ageThreshold", json!(value)));
     }
     add("ageThreshold is a number", false, with("/ageThreshold", json!(240)));
-    for (value, good) in [(json!(1), true), (json!(2), true), (json!(0), false), (json!(-1), false), (json!("2"), false), (json!(2_147_483_648i64), false), (json!(1.5), false)] {
+    for (value, good) in [
+        (json!(1), true),
+        (json!(2), true),
+        (json!(0), false),
+        (json!(-1), false),
+        (json!("2"), false),
+        (json!(2_147_483_648i64), false),
+        (json!(1.5), false),
+    ] {
         add(&format!("minRotationChances {value}"), good, with("/minRotationChances", value));
     }
     add("no windows", false, without("maintenanceWindows"));
@@ -91,34 +138,101 @@ fn table() -> Vec<(String, bool, Value)> {
     for field in ["timezone", "days", "start", "end"] {
         add(&format!("window without {field}"), false, window_without(field));
     }
-    for (zone, good) in [("UTC", true), ("Europe/Berlin", true), ("America/Argentina/Buenos_Aires", true), ("Etc/GMT+9", true), ("EST5EDT", true), ("UTC+9", false), ("JST", false), ("Local", false), ("Factory", false), ("", false), ("+09:00", false), ("asia/tokyo", false), ("Asia/Tokio", false), ("posixrules", false), ("Asia/Tokyo ", false), ("../Asia/Tokyo", false)] {
+    for (zone, good) in [
+        ("UTC", true),
+        ("Europe/Berlin", true),
+        ("America/Argentina/Buenos_Aires", true),
+        ("Etc/GMT+9", true),
+        ("EST5EDT", true),
+        ("UTC+9", false),
+        ("JST", false),
+        ("Local", false),
+        ("Factory", false),
+        ("", false),
+        ("+09:00", false),
+        ("asia/tokyo", false),
+        ("Asia/Tokio", false),
+        ("posixrules", false),
+        ("Asia/Tokyo ", false),
+        ("../Asia/Tokyo", false),
+    ] {
         add(&format!("timezone {zone:?}"), good, with("/maintenanceWindows/0/timezone", json!(zone)));
     }
-    for (days, good) in [(json!(["Mon"]), true), (json!(["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]), true), (json!([]), false), (json!(["Mon", "Mon"]), false), (json!(["Monday"]), false), (json!(["mon"]), false), (json!("Mon"), false), (json!([1]), false)] {
+    for (days, good) in [
+        (json!(["Mon"]), true),
+        (json!(["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]), true),
+        (json!([]), false),
+        (json!(["Mon", "Mon"]), false),
+        (json!(["Monday"]), false),
+        (json!(["mon"]), false),
+        (json!("Mon"), false),
+        (json!([1]), false),
+    ] {
         add(&format!("days {days}"), good, with("/maintenanceWindows/0/days", days));
     }
-    for (start, good) in [("00:00", true), ("23:59", true), ("24:00", false), ("2:00", false), ("02:60", false), ("0200", false), ("02:00:00", false), ("06:00", false), ("", false)] {
+    for (start, good) in [
+        ("00:00", true),
+        ("23:59", true),
+        ("24:00", false),
+        ("2:00", false),
+        ("02:60", false),
+        ("0200", false),
+        ("02:00:00", false),
+        ("06:00", false),
+        ("", false),
+    ] {
         add(&format!("start {start:?}"), good, with("/maintenanceWindows/0/start", json!(start)));
     }
-    for (end, good) in [("24:00", true), ("01:00", true), ("02:00", false), ("24:01", false), ("6:00", false), ("00:00", true)] {
+    for (end, good) in
+        [("24:00", true), ("01:00", true), ("02:00", false), ("24:01", false), ("6:00", false), ("00:00", true)]
+    {
         add(&format!("end {end:?}"), good, with("/maintenanceWindows/0/end", json!(end)));
     }
     add("timezone is a number", false, with("/maintenanceWindows/0/timezone", json!(9)));
-    add("exclusion from a number", false, with("/exclusions", json!([{"timezone": "UTC", "from": 20261226, "until": "2026-12-28"}])));
+    add(
+        "exclusion from a number",
+        false,
+        with("/exclusions", json!([{"timezone": "UTC", "from": 20261226, "until": "2026-12-28"}])),
+    );
     add("label value is a number", false, with("/nodePoolSelector", json!({"matchLabels": {"a": 1}})));
     add("start is a number", false, with("/maintenanceWindows/0/start", json!(200)));
     for (from, until, good) in [
-        ("2026-12-26", "2027-01-04", true), ("2026-12-26", "2026-12-26", true), ("2026-12-27", "2026-12-26", false),
-        ("2026-12-26T22:00", "2026-12-27T06:00", true), ("2026-12-26T22:00", "2026-12-26T22:00", false), ("2026-12-26T22:00:30", "2026-12-26T22:00:31", true),
-        ("2026-12-26T22:00", "2026-12-26", true), ("2026-12-26", "2026-12-26T00:00", false), ("2026-02-29", "2026-03-01", false), ("2028-02-29", "2028-03-01", true),
-        ("2026-13-01", "2026-12-26", false), ("2026-04-31", "2026-05-01", false), ("26-12-2026", "2026-12-27", false), ("2026-12-26T24:00", "2026-12-28", false),
-        ("2026-12-26T22:00Z", "2026-12-28", false), ("1999-12-31", "2026-01-01", false), ("2026-12-26 22:00", "2026-12-28", false), ("", "2026-12-28", false), ("2026-12-26T22:00:60", "2026-12-28", false),
+        ("2026-12-26", "2027-01-04", true),
+        ("2026-12-26", "2026-12-26", true),
+        ("2026-12-27", "2026-12-26", false),
+        ("2026-12-26T22:00", "2026-12-27T06:00", true),
+        ("2026-12-26T22:00", "2026-12-26T22:00", false),
+        ("2026-12-26T22:00:30", "2026-12-26T22:00:31", true),
+        ("2026-12-26T22:00", "2026-12-26", true),
+        ("2026-12-26", "2026-12-26T00:00", false),
+        ("2026-02-29", "2026-03-01", false),
+        ("2028-02-29", "2028-03-01", true),
+        ("2026-13-01", "2026-12-26", false),
+        ("2026-04-31", "2026-05-01", false),
+        ("26-12-2026", "2026-12-27", false),
+        ("2026-12-26T24:00", "2026-12-28", false),
+        ("2026-12-26T22:00Z", "2026-12-28", false),
+        ("1999-12-31", "2026-01-01", false),
+        ("2026-12-26 22:00", "2026-12-28", false),
+        ("", "2026-12-28", false),
+        ("2026-12-26T22:00:60", "2026-12-28", false),
     ] {
         add(&format!("exclusion {from} – {until}"), good, exclusion(from, until));
     }
     add("exclusion without a zone", false, with("/exclusions", json!([{"from": "2026-12-26", "until": "2026-12-27"}])));
-    add("exclusion in JST", false, with("/exclusions", json!([{"timezone": "JST", "from": "2026-12-26", "until": "2026-12-27"}])));
-    add("exclusion with a name", true, with("/exclusions", json!([{"name": "year-end", "timezone": "UTC", "from": "2026-12-26", "until": "2026-12-27"}])));
+    add(
+        "exclusion in JST",
+        false,
+        with("/exclusions", json!([{"timezone": "JST", "from": "2026-12-26", "until": "2026-12-27"}])),
+    );
+    add(
+        "exclusion with a name",
+        true,
+        with(
+            "/exclusions",
+            json!([{"name": "year-end", "timezone": "UTC", "from": "2026-12-26", "until": "2026-12-27"}]),
+        ),
+    );
     add("suspend", true, with("/suspend", json!(true)));
     add("suspend is text", false, with("/suspend", json!("true")));
     let surge = |field: &str, value: Value| with("/surge", json!({field: value}));
@@ -194,7 +308,10 @@ async fn server_and_policy_give_the_same_verdict() {
         let (server, message) = server_says(&rig, spec).await;
         let own = Policy::from_json(spec);
         if server != *good || own.is_ok() != *good {
-            wrong.push(format!("{name}: should be {good}; server {server} ({message}); ours {:?}", own.map(|_| ()).map_err(|e| e.to_string())));
+            wrong.push(format!(
+                "{name}: should be {good}; server {server} ({message}); ours {:?}",
+                own.map(|_| ()).map_err(|e| e.to_string())
+            ));
         }
     }
     for field in ["suspended", "windows"] {
@@ -215,7 +332,8 @@ async fn what_was_stored_before_the_rules_is_not_locked() {
     let mut lax = real.clone();
     lax["metadata"]["managedFields"] = Value::Null;
     for version in lax["spec"]["versions"].as_array_mut().unwrap() {
-        version["schema"]["openAPIV3Schema"]["properties"]["spec"] = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"] =
+            json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     }
     let (code, answer) = rig.send("PUT", CRD, "application/json", &lax).await.unwrap();
     assert_eq!(code, 200, "{answer}");

@@ -1,12 +1,19 @@
 //! Real nodes rotate on a real control plane.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::too_many_lines,
+    clippy::unreadable_literal,
+    missing_docs
+)]
 
 use std::collections::BTreeSet;
 
 use noderotation_rig::objects::{budget, deployment, node_pool, stateful_set};
 use noderotation_tests::Product;
 use noderotation_tests::audit::{self, Write};
-use noderotation_tests::world::{self, PATIENCE};
+use noderotation_tests::world;
 use serde_json::json;
 
 /// The replacement is Ready before the old claim is deleted; one node at a time over three rotations in a row; one
@@ -68,10 +75,18 @@ fn check_order(writes: &[Write], old: &BTreeSet<String>) {
             rotated.insert(write.name.clone());
             // the node that a status write made Ready since the anchor, before this deletion
             let ready = writes.iter().any(|w| {
-                w.resource == "nodes/status" && w.at > anchor.at && w.answered < write.at && w.body.to_string().contains("\"Ready\"")
+                w.resource == "nodes/status"
+                    && w.at > anchor.at
+                    && w.answered < write.at
+                    && w.body.to_string().contains("\"Ready\"")
             });
             assert!(ready, "deleted before a new node was Ready: {}", write.brief());
-            assert_eq!(writes.iter().filter(made).filter(|w| w.at > anchor.at && w.at < write.at).count(), 1, "{}", write.brief());
+            assert_eq!(
+                writes.iter().filter(made).filter(|w| w.at > anchor.at && w.at < write.at).count(),
+                1,
+                "{}",
+                write.brief()
+            );
         }
     }
     assert_eq!(&rotated, old);
@@ -87,5 +102,4 @@ async fn a_deployment_moves_node_by_node() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stateful_set_moves_without_an_extra_node() {
     three_in_a_row(true).await.unwrap();
-    let _ = PATIENCE;
 }

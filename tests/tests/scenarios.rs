@@ -1,5 +1,12 @@
 //! What can happen around a rotation, each on a control plane of its own.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::too_many_lines,
+    clippy::unreadable_literal,
+    missing_docs
+)]
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,7 +17,7 @@ use noderotation_tests::audit;
 use noderotation_tests::gate::GATES;
 use noderotation_tests::world::{self, PATIENCE};
 use noderotation_tests::{Controller, Product};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// A pool with one workload, a Pod to a node, settled; gives the names of its claims, oldest first.
 async fn pool_of(product: &Product, name: &str, nodes: u32) -> Vec<String> {
@@ -86,7 +93,12 @@ async fn a_budget_holds_the_drain_and_nothing_else_starts_in_that_pool() {
 
     let other = held.iter().find(|c| **c != draining).unwrap();
     let claims = world::claims(rig, "held").await.unwrap();
-    let state = |name: &str| claims.iter().find(|c| world::name(c) == name).map(|c| world::annotation(c, "noderotation.io/state").map(str::to_owned));
+    let state = |name: &str| {
+        claims
+            .iter()
+            .find(|c| world::name(c) == name)
+            .map(|c| world::annotation(c, "noderotation.io/state").map(str::to_owned))
+    };
     assert_eq!(state(&draining), Some(Some("draining".into())));
     assert_eq!(state(other), Some(None), "a second rotation began");
     assert_eq!(claims.len(), 3, "one surge node, no more");
@@ -126,15 +138,22 @@ async fn capacity_that_never_comes_is_rolled_back_and_tried_again_after_its_back
     let rig = &product.rig;
     let claims = pool_of(&product, "api", 1).await;
     let mut policy = world::policy("api");
-    policy["spec"]["surge"] = json!({"readyTimeout": "15s", "cooldownAfter": "0s", "failurePause": "2s", "retryBackoff": "20s"});
+    policy["spec"]["surge"] =
+        json!({"readyTimeout": "15s", "cooldownAfter": "0s", "failurePause": "2s", "retryBackoff": "20s"});
     rig.apply(&policy).unwrap();
     // from now on nodes never register
-    rig.merge("/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses/default", json!({"spec": {"nodeRegistrationDelay": "1h"}})).await.unwrap();
+    rig.merge(
+        "/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses/default",
+        json!({"spec": {"nodeRegistrationDelay": "1h"}}),
+    )
+    .await
+    .unwrap();
     let node = async || {
         let nodes = world::nodes(rig, "api").await.unwrap();
         assert_eq!(nodes.len(), 1);
         let mut node = nodes[0].clone();
-        node["metadata"] = json!({"annotations": node["metadata"]["annotations"], "labels": node["metadata"]["labels"]});
+        node["metadata"] =
+            json!({"annotations": node["metadata"]["annotations"], "labels": node["metadata"]["labels"]});
         (node["metadata"].clone(), node["spec"].clone())
     };
     let before = node().await;
@@ -159,14 +178,21 @@ async fn capacity_that_never_comes_is_rolled_back_and_tried_again_after_its_back
         }
     };
     let (object, pool) = failed("1").await;
-    assert_eq!(world::annotation(&pool, "noderotation.io/last-failure-at"), world::annotation(&object, "noderotation.io/failed-at"));
+    assert_eq!(
+        world::annotation(&pool, "noderotation.io/last-failure-at"),
+        world::annotation(&object, "noderotation.io/failed-at")
+    );
     assert_eq!(world::annotation(&object, "noderotation.io/started-at"), None);
     assert_eq!(node().await, before, "the old node is as it was before");
     assert!(world::placeholders(rig).await.unwrap().is_empty());
     let note = world::event(rig, "RotationFailed", &claims[0]).await.unwrap();
     assert!(note.contains("attempt 1 failed") && note.contains("readyTimeout 15s"), "{note}");
     // what was launched for us and never registered is taken back
-    rig.wait("the surge claim to be reaped", PATIENCE, async || Ok((world::claims(rig, "api").await?.len() == 1).then_some(()))).await.unwrap();
+    rig.wait("the surge claim to be reaped", PATIENCE, async || {
+        Ok((world::claims(rig, "api").await?.len() == 1).then_some(()))
+    })
+    .await
+    .unwrap();
 
     let (_, _) = failed("2").await;
     let own = audit::rotation(rig).unwrap();
@@ -190,7 +216,10 @@ async fn a_killed_controllers_rotation_goes_on() {
         assert_eq!(claims.len(), 1, "before {}", gate.step);
         let since = Timestamp::now();
         gate.shut(rig).await.unwrap();
-        let mut first = product.start_leader_with(&["--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms"]).await.unwrap();
+        let mut first = product
+            .start_leader_with(&["--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms"])
+            .await
+            .unwrap();
         request(&product, &claims[0]).await;
         let refused = format!("step=\"{}\",outcome=\"refused\"", gate.step);
         rig.wait(&format!("a rotation that stands before {}", gate.step), PATIENCE, async || {
@@ -208,13 +237,21 @@ async fn a_killed_controllers_rotation_goes_on() {
         let after: BTreeSet<String> = world::claims(rig, "api").await.unwrap().iter().map(world::name).collect();
         assert_eq!(after.len(), 1, "after {}", gate.step);
         let own: Vec<_> = audit::rotation(rig).unwrap().into_iter().filter(|w| w.at > since).collect();
-        let deleted: Vec<&str> = own.iter().filter(|w| w.resource == "nodeclaims" && w.verb == "delete" && w.code == 200).map(|w| w.name.as_str()).collect();
+        let deleted: Vec<&str> = own
+            .iter()
+            .filter(|w| w.resource == "nodeclaims" && w.verb == "delete" && w.code == 200)
+            .map(|w| w.name.as_str())
+            .collect();
         assert_eq!(deleted, [claims[0].as_str()], "{}", gate.step);
         let anchored: BTreeSet<String> = own.iter().filter_map(|w| w.annotation("active-rotation").flatten()).collect();
         assert_eq!(anchored.len(), 1, "{}", gate.step);
         assert!(world::placeholders(rig).await.unwrap().is_empty());
         for node in world::nodes(rig, "api").await.unwrap() {
-            assert!(node["spec"]["unschedulable"].is_null() && world::annotation(&node, "noderotation.io/surge-for").is_none(), "{node}");
+            assert!(
+                node["spec"]["unschedulable"].is_null()
+                    && world::annotation(&node, "noderotation.io/surge-for").is_none(),
+                "{node}"
+            );
         }
         assert_eq!(second.stop().unwrap(), Some(0), "{}", gate.step);
     }
@@ -226,7 +263,11 @@ async fn a_second_replica_takes_over() {
     let rig = &product.rig;
     let mut leader = product.start_leader().await.unwrap();
     let standby = product.start_controller().unwrap();
-    rig.wait("the standby to be ready", PATIENCE, async || Ok((standby.status("/readyz").await == Some(200)).then_some(()))).await.unwrap();
+    rig.wait("the standby to be ready", PATIENCE, async || {
+        Ok((standby.status("/readyz").await == Some(200)).then_some(()))
+    })
+    .await
+    .unwrap();
     assert!(!standby.leads().await);
     let page = standby.metrics().await;
     assert!(!page.contains("noderotation_watch_lists_total{"), "a standby keeps no caches");
@@ -240,13 +281,20 @@ async fn a_second_replica_takes_over() {
 
     // killed: within the lease
     let third = product.start_controller().unwrap();
-    rig.wait("the third to be ready", PATIENCE, async || Ok((third.status("/readyz").await == Some(200)).then_some(()))).await.unwrap();
+    rig.wait(
+        "the third to be ready",
+        PATIENCE,
+        async || Ok((third.status("/readyz").await == Some(200)).then_some(())),
+    )
+    .await
+    .unwrap();
     let mut second = standby;
     second.process.kill();
     let began = Instant::now();
     rig.wait("the third to lead", PATIENCE, async || Ok(third.leads().await.then_some(()))).await.unwrap();
     println!("took over {:?} after a kill", began.elapsed());
-    let lease = rig.get("/apis/coordination.k8s.io/v1/namespaces/noderotation/leases/noderotation-controller").await.unwrap();
+    let lease =
+        rig.get("/apis/coordination.k8s.io/v1/namespaces/noderotation/leases/noderotation-controller").await.unwrap();
     assert_eq!(lease["spec"]["leaseTransitions"], 3);
 }
 
@@ -261,12 +309,14 @@ async fn a_malformed_policy_stops_its_own_pools_only() {
     let real = rig.get(crd).await.unwrap();
     let mut lax = real.clone();
     lax["metadata"] = json!({"name": real["metadata"]["name"], "resourceVersion": real["metadata"]["resourceVersion"]});
-    lax["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    lax["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] =
+        json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     assert_eq!(rig.send("PUT", crd, "application/json", &lax).await.unwrap().0, 200);
     let mut policy = world::policy("bad");
     policy["spec"]["maintenanceWindows"][0]["timezone"] = "JST".into();
     rig.wait("the malformed policy to be stored", PATIENCE, async || {
-        let (code, _) = rig.send("POST", "/apis/noderotation.io/v1alpha1/rotationpolicies", "application/json", &policy).await?;
+        let (code, _) =
+            rig.send("POST", "/apis/noderotation.io/v1alpha1/rotationpolicies", "application/json", &policy).await?;
         Ok((code == 200).then_some(()))
     })
     .await
@@ -287,13 +337,18 @@ async fn a_malformed_policy_stops_its_own_pools_only() {
         })
         .await
         .unwrap();
-    assert_eq!((&told["type"], &told["status"], &told["reason"]), (&json!("Ready"), &json!("False"), &json!("Invalid")));
+    assert_eq!(
+        (&told["type"], &told["status"], &told["reason"]),
+        (&json!("Ready"), &json!("False"), &json!("Invalid"))
+    );
     let message = told["message"].as_str().unwrap();
     assert!(message.contains("spec.maintenanceWindows[0].timezone") && message.contains("Asia/Tokyo"), "{message}");
     assert_eq!(controller.sample("noderotation_policy_conflict", "bad").await, Some(1.0));
     let object = rig.get(&format!("/apis/karpenter.sh/v1/nodeclaims/{}", bad[0])).await.unwrap();
     assert_eq!(world::annotation(&object, "noderotation.io/state"), None);
-    assert!(world::event(rig, "PolicyConflict", "bad").await.unwrap().contains("RotationPolicy bad governs and is invalid"));
+    assert!(
+        world::event(rig, "PolicyConflict", "bad").await.unwrap().contains("RotationPolicy bad governs and is invalid")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -333,7 +388,7 @@ async fn an_unchanged_world_is_not_written() {
     // two minutes in which nothing may happen: here time itself is the condition
     tokio::time::sleep(Duration::from_secs(120)).await;
     let writes = audit::writes(rig).unwrap();
-    let own: Vec<String> = writes.iter().filter(|w| w.user == audit::CONTROLLER).skip(before).map(audit::Write::brief).collect();
+    let own: Vec<String> =
+        writes.iter().filter(|w| w.user == audit::CONTROLLER).skip(before).map(audit::Write::brief).collect();
     assert_eq!(own, Vec::<String>::new());
-    let _ = Value::Null;
 }

@@ -182,7 +182,7 @@ impl<K: Kept> Watcher<K> {
     fn request(&self) -> Result<http::Request<Vec<u8>>, String> {
         let mut query = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds=290{}", self.selector());
         match &self.version {
-            Some(version) => query.push_str(&format!("&resourceVersion={version}")),
+            Some(version) => query.extend(["&resourceVersion=", version]),
             None => query.push_str("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
         }
         let uri = format!("{}?{query}", self.source.path);

@@ -28,8 +28,9 @@ impl Process {
             .open(&log)
             .with_context(|| format!("{} cannot be written", log.display()))?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        let child =
-            command.spawn().with_context(|| format!("{name} cannot be started: {:?}", command.get_program()))?;
+        let child = command
+            .spawn()
+            .with_context(|| format!("{name} cannot be started: {}", command.get_program().display()))?;
         let note = run.join("pid").join(name);
         std::fs::write(&note, format!("{} {}", child.id(), start_time(child.id()).unwrap_or_default()))?;
         Ok(Self { name: name.to_owned(), child, log, note })

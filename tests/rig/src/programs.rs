@@ -34,11 +34,7 @@ const MODULES: [Module; 5] = [
             Ok(format!("-X sigs.k8s.io/karpenter/pkg/operator.Version={}", version(dir, "sigs.k8s.io/karpenter")?))
         },
     },
-    Module {
-        name: "helm",
-        programs: &[("helm", "helm.sh/helm/v3/cmd/helm")],
-        flags: helm_flags,
-    },
+    Module { name: "helm", programs: &[("helm", "helm.sh/helm/v3/cmd/helm")], flags: helm_flags },
 ];
 
 /// Go's least version, from karpenter's go line.
@@ -154,7 +150,8 @@ fn go(dir: &Path) -> Command {
 }
 
 fn run(mut command: Command, what: &str) -> anyhow::Result<String> {
-    let output = command.output().with_context(|| format!("{what}: {:?} cannot be run", command.get_program()))?;
+    let output =
+        command.output().with_context(|| format!("{what}: {} cannot be run", command.get_program().display()))?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
         let tail: Vec<&str> = text.lines().rev().take(15).collect();
