@@ -1,0 +1,173 @@
+//! The command as users run it: output, exit codes, messages.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// Runs the command with this on standard input; gives exit code, standard output, standard error.
+fn run(arguments: &[&str], input: &str) -> (i32, String, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-noderotation"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn example(name: &str) -> String {
+    format!("{}/../examples/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+const POLICY: &str = r#"
+apiVersion: noderotation.io/v1alpha1
+kind: RotationPolicy
+metadata: {name: a}
+spec:
+  nodePoolSelector: {matchLabels: {w: api}}
+  maintenanceWindows:
+  - {timezone: Asia/Tokyo, days: [Wed, Sat], start: "02:00", end: "06:00"}
+"#;
+
+const POOL: &str = r"
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: api, labels: {w: api}}
+spec: {template: {spec: {expireAfter: 336h, terminationGracePeriod: 1h}}}
+";
+
+fn documents(parts: &[&str]) -> String {
+    parts.join("\n---\n")
+}
+
+#[test]
+fn the_examples_are_fine() {
+    let (code, out, err) = run(&["check", "-f", &example("api.yaml"), &example("catch-all.yaml"), &example("nodepool.yaml")], "");
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("NodePool api") && out.contains("A=5d22h43m P=4d D=4h gap=2d20h t_rot=1h17m t_rot_est=15m G=2 C=10"), "{out}");
+}
+
+#[test]
+fn every_problem_has_its_place_and_what_to_write() {
+    let bad = POLICY.replace("Asia/Tokyo", "JST").replace("\"02:00\"", "\"2:00\"").replace("[Wed, Sat]", "[Wed, Wed]");
+    let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POOL, &bad]));
+    assert_eq!(code, 1);
+    for part in [
+        "RotationPolicy a in - (document 2)",
+        "spec.maintenanceWindows[0].timezone: found \"JST\": no such name in the IANA time zone database; write Asia/Tokyo",
+        "spec.maintenanceWindows[0].start: found \"2:00\": must be HH:MM by the 24-hour clock; write \"02:00\"",
+        "spec.maintenanceWindows[0].days[1]: found \"Wed\": stands there twice",
+        "RotationPolicy a would govern and is invalid: nothing would rotate",
+    ] {
+        assert!(out.contains(part), "{part} is not in\n{out}");
+    }
+}
+
+#[test]
+fn unknown_fields_and_wrong_types_are_told() {
+    let bad = POLICY.replace("maintenanceWindows:", "suspendd: true\n  minRotationChances: \"2\"\n  maintenanceWindows:");
+    let (code, out, _) = run(&["check", "-f", "-"], &bad);
+    assert_eq!(code, 1);
+    assert!(out.contains("spec.suspendd: there is no such field") && out.contains("spec.minRotationChances: found \"2\": must be a whole number"), "{out}");
+}
+
+#[test]
+fn ties_static_pools_and_our_keys_in_templates_are_refused() {
+    let second = POLICY.replace("name: a", "name: b");
+    let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POLICY, &second, POOL]));
+    assert_eq!(code, 1);
+    assert!(out.contains("RotationPolicies a, b are equally specific"), "{out}");
+    assert!(out.contains("equal to that of RotationPolicy b"), "{out}");
+
+    let fixed = POOL.replace("spec: {template", "spec: {replicas: 3, template");
+    let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POLICY, &fixed]));
+    assert!(code == 1 && out.contains("spec.replicas: a static NodePool cannot surge"), "{out}");
+
+    let marked = POOL.replace("{template: {spec", "{template: {metadata: {annotations: {noderotation.io/rotate: now}}, spec");
+    let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POLICY, &marked]));
+    assert!(code == 1 && out.contains("spec.template.metadata.annotations[noderotation.io/rotate]"), "{out}");
+
+    let frozen = POOL.replace("labels: {w: api}", "labels: {w: api}, annotations: {noderotation.io/freeze: 72h}");
+    let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POLICY, &frozen]));
+    assert!(code == 1 && out.contains("must be an RFC 3339 instant"), "{out}");
+}
+
+#[test]
+fn findings_are_exit_code_1() {
+    let saturday = POLICY.replace("[Wed, Sat]", "[Sat]");
+    let (code, out, _) = run(&["check", "-o", "json", "-f", "-"], &documents(&[&saturday, POOL]));
+    assert_eq!(code, 1);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["refusals"], 0);
+    assert_eq!(report["nodePools"][0]["governedBy"], "a");
+    assert_eq!(report["nodePools"][0]["findings"][0]["code"], "ANonPositive");
+    assert_eq!(report["nodePools"][0]["findings"][0]["severity"], "fatal");
+    assert_eq!(report["nodePools"][0]["derived"]["windowPeriodSeconds"], 604_800);
+}
+
+#[test]
+fn json_yaml_and_lists_are_read() {
+    let (_, json, _) = run(&["check", "-o", "json", "-f", "-"], &documents(&[POLICY, POOL]));
+    let (_, yaml, _) = run(&["check", "-o", "yaml", "-f", "-"], &documents(&[POLICY, POOL]));
+    let from_yaml: Value = serde_saphyr::from_str(&yaml).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&json).unwrap(), from_yaml);
+    let items: Vec<Value> = [POLICY, POOL].iter().map(|t| serde_saphyr::from_str(t).unwrap()).collect();
+    let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let (code, out, _) = run(&["check", "-f", "-"], &list);
+    assert!(code == 0 && out.contains("RotationPolicy a"), "{out}");
+}
+
+#[test]
+fn unreadable_input_is_exit_code_2_and_says_where() {
+    for (input, part) in [
+        ("kind: [", "- (document 1)"),
+        ("a: b", "not a Kubernetes object"),
+        ("", "neither a RotationPolicy nor a NodePool"),
+        ("kind: RotationPolicy\napiVersion: noderotation.io/v1alpha1\nspec: {}", "metadata.name is missing"),
+    ] {
+        let (code, _, err) = run(&["check", "-f", "-"], input);
+        assert!(code == 2 && err.contains(part), "{input:?}: {code} {err}");
+    }
+    let (code, _, err) = run(&["check", "-f", "/nowhere/at/all.yaml"], "");
+    assert!(code == 2 && err.contains("/nowhere/at/all.yaml cannot be read"), "{err}");
+    assert_eq!(run(&["check"], "").0, 2, "wrong usage");
+    assert_eq!(run(&["windows", "-f", "-", "--from", "2026-12-02T00:00:00Z", "--to", "2026-12-01T00:00:00Z"], POLICY).0, 2);
+}
+
+#[test]
+fn windows_say_what_a_clock_change_or_an_exclusion_did() {
+    let berlin = POLICY
+        .replace("Asia/Tokyo", "Europe/Berlin")
+        .replace("[Wed, Sat]", "[Sun]")
+        .replace("06:00\"}", "03:30\"}\n  exclusions:\n  - {name: easter, timezone: Europe/Berlin, from: \"2027-04-04\", until: \"2027-04-04\"}")
+        .replace("\"02:00\"", "\"02:30\"");
+    let (code, out, _) = run(&["windows", "-f", "-", "-o", "json", "--from", "2027-03-20T00:00:00Z", "--to", "2027-04-12T00:00:00Z"], &berlin);
+    assert_eq!(code, 0, "{out}");
+    let rows: Value = serde_json::from_str(&out).unwrap();
+    let row = |n: usize| (rows[n]["opens"].clone(), rows[n]["closes"].clone(), rows[n]["notes"].to_string());
+    assert_eq!(row(0), ("2027-03-21T01:30:00Z".into(), "2027-03-21T02:30:00Z".into(), "[]".into()));
+    let (opens, closes, note) = row(1);
+    assert_eq!((opens, closes), ("2027-03-28T01:30:00Z".into(), "2027-03-28T02:30:00Z".into()));
+    assert!(note.contains("start missing in Europe/Berlin: moved 1h later"), "{note}");
+    assert!(rows[2]["opens"].is_null() && row(2).2.contains("excluded by easter"), "{}", rows[2]);
+    assert_eq!(rows[3]["local"][0]["opens"], "Sun 2027-04-11 02:30 CEST");
+}
+
+#[test]
+fn a_reader_that_stops_early_is_no_failure() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-noderotation"))
+        .args(["windows", "-f", &example("api.yaml"), "--from", "2026-01-01T00:00:00Z", "--to", "2046-01-01T00:00:00Z", "-o", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap().as_str()), (Some(0), ""));
+}
