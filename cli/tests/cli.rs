@@ -48,9 +48,14 @@ fn documents(parts: &[&str]) -> String {
 
 #[test]
 fn the_examples_are_fine() {
-    let (code, out, err) = run(&["check", "-f", &example("api.yaml"), &example("catch-all.yaml"), &example("nodepool.yaml")], "");
+    let (code, out, err) =
+        run(&["check", "-f", &example("api.yaml"), &example("catch-all.yaml"), &example("nodepool.yaml")], "");
     assert_eq!((code, err.as_str()), (0, ""), "{out}");
-    assert!(out.contains("NodePool api") && out.contains("A=5d22h43m P=4d D=4h gap=2d20h t_rot=1h17m t_rot_est=15m G=2 C=10"), "{out}");
+    assert!(
+        out.contains("NodePool api")
+            && out.contains("A=5d22h43m P=4d D=4h gap=2d20h t_rot=1h17m t_rot_est=15m G=2 C=10"),
+        "{out}"
+    );
 }
 
 #[test]
@@ -71,10 +76,15 @@ fn every_problem_has_its_place_and_what_to_write() {
 
 #[test]
 fn unknown_fields_and_wrong_types_are_told() {
-    let bad = POLICY.replace("maintenanceWindows:", "suspendd: true\n  minRotationChances: \"2\"\n  maintenanceWindows:");
+    let bad =
+        POLICY.replace("maintenanceWindows:", "suspendd: true\n  minRotationChances: \"2\"\n  maintenanceWindows:");
     let (code, out, _) = run(&["check", "-f", "-"], &bad);
     assert_eq!(code, 1);
-    assert!(out.contains("spec.suspendd: there is no such field") && out.contains("spec.minRotationChances: found \"2\": must be a whole number"), "{out}");
+    assert!(
+        out.contains("spec.suspendd: there is no such field")
+            && out.contains("spec.minRotationChances: found \"2\": must be a whole number"),
+        "{out}"
+    );
 }
 
 #[test]
@@ -89,7 +99,8 @@ fn ties_static_pools_and_our_keys_in_templates_are_refused() {
     let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POLICY, &fixed]));
     assert!(code == 1 && out.contains("spec.replicas: a static NodePool cannot surge"), "{out}");
 
-    let marked = POOL.replace("{template: {spec", "{template: {metadata: {annotations: {noderotation.io/rotate: now}}, spec");
+    let marked =
+        POOL.replace("{template: {spec", "{template: {metadata: {annotations: {noderotation.io/rotate: now}}, spec");
     let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POLICY, &marked]));
     assert!(code == 1 && out.contains("spec.template.metadata.annotations[noderotation.io/rotate]"), "{out}");
 
@@ -137,7 +148,10 @@ fn unreadable_input_is_exit_code_2_and_says_where() {
     let (code, _, err) = run(&["check", "-f", "/nowhere/at/all.yaml"], "");
     assert!(code == 2 && err.contains("/nowhere/at/all.yaml cannot be read"), "{err}");
     assert_eq!(run(&["check"], "").0, 2, "wrong usage");
-    assert_eq!(run(&["windows", "-f", "-", "--from", "2026-12-02T00:00:00Z", "--to", "2026-12-01T00:00:00Z"], POLICY).0, 2);
+    assert_eq!(
+        run(&["windows", "-f", "-", "--from", "2026-12-02T00:00:00Z", "--to", "2026-12-01T00:00:00Z"], POLICY).0,
+        2
+    );
 }
 
 #[test]
@@ -147,7 +161,10 @@ fn windows_say_what_a_clock_change_or_an_exclusion_did() {
         .replace("[Wed, Sat]", "[Sun]")
         .replace("06:00\"}", "03:30\"}\n  exclusions:\n  - {name: easter, timezone: Europe/Berlin, from: \"2027-04-04\", until: \"2027-04-04\"}")
         .replace("\"02:00\"", "\"02:30\"");
-    let (code, out, _) = run(&["windows", "-f", "-", "-o", "json", "--from", "2027-03-20T00:00:00Z", "--to", "2027-04-12T00:00:00Z"], &berlin);
+    let (code, out, _) = run(
+        &["windows", "-f", "-", "-o", "json", "--from", "2027-03-20T00:00:00Z", "--to", "2027-04-12T00:00:00Z"],
+        &berlin,
+    );
     assert_eq!(code, 0, "{out}");
     let rows: Value = serde_json::from_str(&out).unwrap();
     let row = |n: usize| (rows[n]["opens"].clone(), rows[n]["closes"].clone(), rows[n]["notes"].to_string());
@@ -162,7 +179,17 @@ fn windows_say_what_a_clock_change_or_an_exclusion_did() {
 #[test]
 fn a_reader_that_stops_early_is_no_failure() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-noderotation"))
-        .args(["windows", "-f", &example("api.yaml"), "--from", "2026-01-01T00:00:00Z", "--to", "2046-01-01T00:00:00Z", "-o", "json"])
+        .args([
+            "windows",
+            "-f",
+            &example("api.yaml"),
+            "--from",
+            "2026-01-01T00:00:00Z",
+            "--to",
+            "2046-01-01T00:00:00Z",
+            "-o",
+            "json",
+        ])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -125,7 +125,9 @@ impl Election {
                 () = self.pause() => {}
             }
             let began = Instant::now();
-            match self.renew().await {
+            // a renewal that takes longer than the term lasts is none
+            let renewal = tokio::time::timeout(self.timing.renew_deadline, self.renew()).await;
+            match renewal.unwrap_or_else(|_| Err(Renewal::Failed("no answer in time".into()))) {
                 Ok(()) => {
                     last = began;
                     term.extend(began + self.timing.renew_deadline);

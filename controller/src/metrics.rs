@@ -273,7 +273,7 @@ struct PoolGauges(Arc<Mutex<BTreeMap<String, Report>>>);
 type PoolGauge = (&'static str, &'static str, fn(&Report) -> Option<f64>);
 
 #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
-const POOL_GAUGES: [PoolGauge; 17] = [
+const POOL_GAUGES: [PoolGauge; 16] = [
     ("candidates", "NodeClaims that meet every condition", |r| governed(r, r.candidates as f64)),
     ("in_backoff", "NodeClaims that are due and held back only by their backoff", |r| governed(r, r.in_backoff as f64)),
     ("in_progress", "1 while a rotation is in flight", |r| governed(r, flag(r.in_progress))),
@@ -281,9 +281,7 @@ const POOL_GAUGES: [PoolGauge; 17] = [
     ("policy_conflict", "1 while policies tie or the winner is invalid", |r| {
         (r.is_blocked || r.policy.is_some()).then(|| flag(r.is_blocked))
     }),
-    ("freeze_until_timestamp_seconds", "Until when the pool is frozen; 0: not", |r| {
-        governed(r, seconds(r.frozen_until))
-    }),
+    ("freeze_until_timestamp", "Until when the pool is frozen; 0: not", |r| governed(r, seconds(r.frozen_until))),
     ("age_threshold_seconds", "A: the age at which a node is due", |r| {
         r.derived.as_ref().map(|d| d.a.map_or(0.0, |a| a.as_secs_f64()))
     }),
@@ -296,13 +294,10 @@ const POOL_GAUGES: [PoolGauge; 17] = [
     ("window_period_seconds", "P: the largest distance between two openings", |r| {
         r.derived.as_ref().map(|d| d.p.as_secs_f64())
     }),
-    ("next_window_open_timestamp_seconds", "When the window opens next; 0: never", |r| {
-        governed(r, seconds(r.next_open))
-    }),
+    ("next_window_open_timestamp", "When the window opens next; 0: never", |r| governed(r, seconds(r.next_open))),
     ("short_lead_nodes", "NodeClaims born with less than their lead time", |r| governed(r, r.short_lead as f64)),
     ("drain_stuck", "1 while a drain exceeds its bound", |r| governed(r, flag(r.drain_stuck))),
     ("retry_count", "Failed attempts of the claim in rotation", |r| governed(r, r.retry_count as f64)),
-    ("governed", "1 where a policy governs the NodePool", |r| Some(flag(r.policy.is_some()))),
 ];
 
 fn governed(report: &Report, value: f64) -> Option<f64> {

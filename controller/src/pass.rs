@@ -10,6 +10,7 @@ use noderotation_rotation::world::{Freeze, Ruling, Settings, World};
 use noderotation_rotation::{Decision, decide};
 use noderotation_shared::feasibility::{self, Lifespan};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::announce::announce;
 use crate::api::{Api, Outcome};
@@ -50,6 +51,8 @@ pub struct Rotation {
     pub recorder: Recorder,
     /// What was noticed last.
     pub notices: Notices,
+    /// Set when the process is to stop: the request in flight ends, no other begins.
+    pub stop: CancellationToken,
 }
 
 /// How a pass ended, before it goes back into the queue.
@@ -62,12 +65,12 @@ enum PassEnd {
 }
 
 impl Rotation {
-    /// Works names off for ever; stops handing out new ones when `stop` is set.
-    pub async fn work(self: Arc<Self>, stop: tokio_util::sync::CancellationToken) {
+    /// Works names off for ever; takes no new one when `stop` is set.
+    pub async fn work(self: Arc<Self>) {
         loop {
             let work = tokio::select! {
                 biased;
-                () = stop.cancelled() => return,
+                () = self.stop.cancelled() => return,
                 work = self.queue.next() => work,
             };
             self.work_on(work).await;
@@ -104,6 +107,9 @@ impl Rotation {
         let mut races = 0;
         let mut last_raced: Option<Act> = None;
         for _ in 0..MOST_STEPS {
+            if self.stop.is_cancelled() {
+                return PassEnd::Clean(None);
+            }
             let decision = decide(&world, Timestamp::now());
             let act = match &decision.step {
                 None => return self.finish(&world, &decision),

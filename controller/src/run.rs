@@ -168,11 +168,12 @@ async fn lead_on(
         metrics: metrics.clone(),
         recorder,
         notices: Notices::default(),
+        stop: stop.clone(),
     });
     sweep::sweep(&rotation).await;
     let mut workers: JoinSet<()> = JoinSet::new();
     for _ in 0..args.workers {
-        workers.spawn(rotation.clone().work(stop.clone()));
+        workers.spawn(rotation.clone().work());
     }
     loops.spawn(status::keep(api, view, metrics, term));
     loop {

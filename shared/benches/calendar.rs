@@ -1,5 +1,5 @@
 //! What the pure rules cost: `cargo bench -p noderotation-shared`.
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -14,7 +14,14 @@ use noderotation_shared::selection::{latest_chance, latest_start};
 use serde_json::{Value, json};
 
 const ZONES: [&str; 8] = [
-    "Asia/Tokyo", "Europe/Berlin", "America/New_York", "UTC", "Australia/Lord_Howe", "America/Santiago", "Africa/Cairo", "Asia/Kathmandu",
+    "Asia/Tokyo",
+    "Europe/Berlin",
+    "America/New_York",
+    "UTC",
+    "Australia/Lord_Howe",
+    "America/Santiago",
+    "Africa/Cairo",
+    "Asia/Kathmandu",
 ];
 
 fn now() -> Timestamp {
@@ -30,7 +37,8 @@ fn policy(n: usize, exclusions: usize) -> Policy {
     let exclusions: Vec<Value> = (0..exclusions)
         .map(|i| json!({"timezone": ZONES[i % 8], "from": format!("20{:02}-12-24", 26 + i), "until": format!("20{:02}-12-31", 26 + i)}))
         .collect();
-    Policy::from_json(&json!({"nodePoolSelector": {}, "maintenanceWindows": windows, "exclusions": exclusions})).unwrap()
+    Policy::from_json(&json!({"nodePoolSelector": {}, "maintenanceWindows": windows, "exclusions": exclusions}))
+        .unwrap()
 }
 
 fn windows(c: &mut Criterion) {
@@ -47,9 +55,14 @@ fn windows(c: &mut Criterion) {
 fn governance(c: &mut Criterion) {
     let policies: Vec<StoredPolicy> = (0..200)
         .map(|i| {
-            let labels: BTreeMap<String, String> = (0..=i % 4).map(|k| (format!("k{k}"), format!("v{}", i % 50))).collect();
+            let labels: BTreeMap<String, String> =
+                (0..=i % 4).map(|k| (format!("k{k}"), format!("v{}", i % 50))).collect();
             let windows = json!([{"timezone": "UTC", "days": ["Sat"], "start": "02:00", "end": "06:00"}]);
-            StoredPolicy::read(&format!("p{i}"), None, &json!({"nodePoolSelector": {"matchLabels": labels}, "maintenanceWindows": windows}))
+            StoredPolicy::read(
+                &format!("p{i}"),
+                None,
+                &json!({"nodePoolSelector": {"matchLabels": labels}, "maintenanceWindows": windows}),
+            )
         })
         .collect();
     let pools: Vec<BTreeMap<String, String>> =
@@ -70,7 +83,9 @@ fn chances(c: &mut Criterion) {
         })
         .collect();
     c.bench_function("L of 5,000 claims", |b| {
-        b.iter(|| lives.iter().filter_map(|(created, end)| latest_chance(&policy.schedule, p, 2, *created, *end)).count());
+        b.iter(|| {
+            lives.iter().filter_map(|(created, end)| latest_chance(&policy.schedule, p, 2, *created, *end)).count()
+        });
     });
     // the same by walking every claim's whole life: what looking at a short stretch first saves
     c.bench_function("L of 5,000 claims, whole lives", |b| {

@@ -34,9 +34,18 @@ async fn three_in_a_row(is_stateful: bool) -> anyhow::Result<()> {
     for claim in &before {
         world::request(rig, &world::name(claim), "next-window").await?;
     }
-    for claim in &before {
-        world::rotated(rig, "api", &world::name(claim)).await?;
-    }
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let rotate = async {
+        let mut result = Ok(());
+        for claim in &before {
+            result = result.and(world::rotated(rig, "api", &world::name(claim)).await);
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        result
+    };
+    let (rotated, samples) = tokio::join!(rotate, watch_budget(rig, &done));
+    rotated?;
+    assert!(samples > 20, "only {samples} looks at the budget");
     world::settled(rig, "app", 3).await?;
 
     let after = world::claims(rig, "api").await?;
@@ -52,6 +61,19 @@ async fn three_in_a_row(is_stateful: bool) -> anyhow::Result<()> {
     assert!(world::placeholders(rig).await?.is_empty());
     check_order(&audit::writes(rig)?, &names(&before));
     Ok(())
+}
+
+/// Samples the budget until told to stop: never fewer Pods than it demands.
+async fn watch_budget(rig: &noderotation_rig::Rig, done: &std::sync::atomic::AtomicBool) -> usize {
+    let mut samples = 0;
+    while !done.load(std::sync::atomic::Ordering::Relaxed) {
+        let budget = rig.get("/apis/policy/v1/namespaces/default/poddisruptionbudgets/app").await.unwrap();
+        let (healthy, desired) = (&budget["status"]["currentHealthy"], &budget["status"]["desiredHealthy"]);
+        assert!(healthy.as_u64() >= desired.as_u64(), "{healthy} of {desired} Pods");
+        samples += 1;
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    samples
 }
 
 /// What the audit log must show of each rotation.
@@ -73,14 +95,25 @@ fn check_order(writes: &[Write], old: &BTreeSet<String>) {
             let anchor = anchored.unwrap();
             assert_eq!(anchor.annotation("active-rotation"), Some(Some(write.name.clone())));
             rotated.insert(write.name.clone());
-            // the node that a status write made Ready since the anchor, before this deletion
-            let ready = writes.iter().any(|w| {
-                w.resource == "nodes/status"
-                    && w.at > anchor.at
-                    && w.answered < write.at
-                    && w.body.to_string().contains("\"Ready\"")
-            });
-            assert!(ready, "deleted before a new node was Ready: {}", write.brief());
+            let before = |w: &&&Write| w.at > anchor.at && w.answered < write.at;
+            // the node on which the scheduler put the placeholder, and what was written of it before the deletion
+            let bound = writes.iter().filter(|w| w.resource == "pods/binding" && w.name.starts_with("surge-"));
+            let host = bound.collect::<Vec<_>>().iter().rfind(before).unwrap().body["target"]["name"]
+                .as_str()
+                .unwrap()
+                .to_owned();
+            let of_host: Vec<&Write> = writes.iter().filter(|w| w.name == host).collect();
+            let is_ready = |w: &&&Write| {
+                let conditions = w.body["status"]["conditions"].as_array();
+                conditions.is_some_and(|c| c.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"))
+            };
+            assert!(of_host.iter().filter(before).any(|w| is_ready(&w)), "{host} was not Ready: {}", write.brief());
+            let is_initialized = |w: &&&Write| w.body["metadata"]["labels"]["karpenter.sh/initialized"] == "true";
+            assert!(
+                of_host.iter().filter(before).any(|w| is_initialized(&w)),
+                "{host} was not initialized: {}",
+                write.brief()
+            );
             assert_eq!(
                 writes.iter().filter(made).filter(|w| w.at > anchor.at && w.at < write.at).count(),
                 1,

@@ -392,3 +392,90 @@ async fn an_unchanged_world_is_not_written() {
         writes.iter().filter(|w| w.user == audit::CONTROLLER).skip(before).map(audit::Write::brief).collect();
     assert_eq!(own, Vec::<String>::new());
 }
+
+/// What a deposed leader, or a pool that vanished, may leave behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_leader_sweeps_what_no_anchor_references() {
+    let product = Product::install().await.unwrap();
+    let rig = &product.rig;
+    let claims = pool_of(&product, "api", 2).await;
+    let nodes = world::nodes(rig, "api").await.unwrap();
+    let path = |n: usize| format!("/api/v1/nodes/{}", world::name(&nodes[n]));
+    let ours = json!({"noderotation.io/surge-for": "gone", "noderotation.io/cordoned": "true", "noderotation.io/do-not-disrupt-owned": "true", "karpenter.sh/do-not-disrupt": "true"});
+    rig.merge(&path(0), json!({"metadata": {"annotations": ours}, "spec": {"unschedulable": true}})).await.unwrap();
+    // an operator's own cordon and protection are nobody's leftovers
+    let operators =
+        json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}, "spec": {"unschedulable": true}});
+    rig.merge(&path(1), operators).await.unwrap();
+    let state = json!({"metadata": {"annotations": {"noderotation.io/state": "pending", "noderotation.io/started-at": "2026-11-29T00:00:00Z"}}});
+    rig.merge(&format!("/apis/karpenter.sh/v1/nodeclaims/{}", claims[0]), state).await.unwrap();
+    rig.apply(&json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "surge-gone-0123456789abcdef", "namespace": "noderotation",
+            "labels": {"noderotation.io/surge-for": "surge-gone-0123456789abcdef"}, "annotations": {"noderotation.io/surge-for": "gone"},
+        },
+        "spec": {"containers": [{"name": "pause", "image": "pause"}], "nodeSelector": {"nowhere": "true"}},
+    }))
+    .unwrap();
+
+    let _controller = product.start_leader().await.unwrap();
+    rig.wait("everything to be swept", PATIENCE, async || {
+        let node = rig.get(&path(0)).await?;
+        let clean = node["spec"]["unschedulable"].is_null()
+            && [
+                "noderotation.io/surge-for",
+                "noderotation.io/cordoned",
+                "noderotation.io/do-not-disrupt-owned",
+                "karpenter.sh/do-not-disrupt",
+            ]
+            .iter()
+            .all(|key| world::annotation(&node, key).is_none());
+        let claim = rig.get(&format!("/apis/karpenter.sh/v1/nodeclaims/{}", claims[0])).await?;
+        let failed = world::annotation(&claim, "noderotation.io/state") == Some("failed")
+            && world::annotation(&claim, "noderotation.io/started-at").is_none();
+        Ok((clean && failed && world::placeholders(rig).await?.is_empty()).then_some(()))
+    })
+    .await
+    .unwrap();
+    let node = rig.get(&path(1)).await.unwrap();
+    assert_eq!(node["spec"]["unschedulable"], true);
+    assert_eq!(world::annotation(&node, "karpenter.sh/do-not-disrupt"), Some("true"));
+}
+
+/// What is missing is said at once, in a sentence.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_preflight_says_what_is_missing() {
+    let rig =
+        noderotation_rig::Rig::start(noderotation_rig::Options { bare: true, ..Default::default() }).await.unwrap();
+    let product = Product::install_bare(rig).await.unwrap();
+    let rig = &product.rig;
+    let said = |flags: &[&str]| {
+        let mut controller = product.start_controller_with(flags).unwrap();
+        let code = controller.process.wait(Duration::from_secs(60)).unwrap();
+        (code, controller.process.tail(5))
+    };
+    let (code, log) = said(&[]);
+    assert_eq!(code, Some(1));
+    assert!(log.contains("does not serve /apis/karpenter.sh/v1/nodepools: install Karpenter 1.0 or newer"), "{log}");
+
+    let crds = rig.programs.share.join("crds").display().to_string();
+    rig.kubectl(&["apply", "--server-side", "-f", &crds]).unwrap();
+    rig.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).unwrap();
+    rig.kubectl(&["delete", "clusterrolebinding", "noderotation-controller"]).unwrap();
+    let (code, log) = rig
+        .wait("the right to be gone", PATIENCE, async || {
+            let (code, log) = said(&[]);
+            Ok(log.contains("cannot be listed").then_some((code, log)))
+        })
+        .await
+        .unwrap();
+    assert_eq!(code, Some(1));
+    assert!(
+        log.contains("nodepools.karpenter.sh cannot be listed") && log.contains("grant this service account"),
+        "{log}"
+    );
+
+    let (code, log) = said(&["--renew-deadline", "20s"]);
+    assert!(code == Some(1) && log.contains("must be shorter than --lease-duration"), "{log}");
+}

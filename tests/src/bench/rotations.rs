@@ -15,7 +15,7 @@ const COOLDOWN_SECONDS: i64 = 3;
 
 struct Rotation {
     started: Timestamp,
-    running_to_deleted: f64,
+    ready_to_deleted: f64,
     gone_to_released: f64,
     writes: usize,
     conflicts: usize,
@@ -74,6 +74,10 @@ fn one(span: &[Write]) -> Option<Rotation> {
     let ran = span.iter().find(|w| {
         w.resource == "pods/status" && w.name.starts_with("surge-") && w.body["status"]["phase"] == "Running"
     })?;
+    // Running often precedes Karpenter's word that the node is initialized, without which nobody may drain
+    let initialized =
+        |w: &&Write| w.resource == "nodes" && w.body["metadata"]["labels"]["karpenter.sh/initialized"] == "true";
+    let ready = span.iter().find(initialized).map_or(ran.answered, |w| w.answered.max(ran.answered));
     let deleted =
         span.iter().filter(own).find(|w| w.resource == "nodeclaims" && w.verb == "delete" && w.code == 200)?;
     // Karpenter takes the finalizer off, and the claim is gone
@@ -83,7 +87,7 @@ fn one(span: &[Write]) -> Option<Rotation> {
     let counted = |w: &&Write| own(w) && !matches!(w.resource.as_str(), "events" | "leases");
     Some(Rotation {
         started: anchor.at,
-        running_to_deleted: deleted.answered.duration_since(ran.answered).as_secs_f64(),
+        ready_to_deleted: deleted.answered.duration_since(ready).as_secs_f64(),
         gone_to_released: release.answered.duration_since(gone.answered).as_secs_f64(),
         writes: span.iter().filter(counted).count(),
         conflicts: span.iter().filter(counted).filter(|w| w.code == 409).count(),
@@ -120,8 +124,8 @@ fn figures(rotations: &[Rotation]) -> Vec<Figure> {
             target: "p99 <= 100 ms",
         },
         Figure {
-            what: "placeholder Running → old claim deleted".into(),
-            measured: millis(of(&|r| r.running_to_deleted)),
+            what: "placeholder Running on an initialized node → old claim deleted".into(),
+            measured: millis(of(&|r| r.ready_to_deleted)),
             target: "<= 50 ms median, <= 100 ms max",
         },
         Figure {
