@@ -20,7 +20,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::queue::Queue;
-use crate::watch::view::{Freshness, STALE_AFTER};
+use crate::watch::fresh::{Freshness, STALE_AFTER};
 
 type Labels<const N: usize> = [(&'static str, String); N];
 type Counters<const N: usize> = Family<LabelSet<N>, Counter<u64, AtomicU64>>;

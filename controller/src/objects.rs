@@ -25,8 +25,14 @@ pub trait Kept: Clone + PartialEq + Send + Sync + 'static {
     fn read(json: &str) -> Result<Self, String>;
     /// Its identity.
     fn meta(&self) -> &Meta;
+    /// The same, to be changed.
+    fn meta_mut(&mut self) -> &mut Meta;
     /// Whether two versions of it differ in nothing that is read.
-    fn is_same(&self, other: &Self) -> bool;
+    fn is_same(&self, other: &Self) -> bool {
+        let mut other = other.clone();
+        other.meta_mut().version.clone_from(&self.meta().version);
+        *self == other
+    }
 }
 
 /// The metadata that is read; everything else is skipped while parsing.
@@ -146,10 +152,8 @@ impl Kept for Node {
         &self.meta
     }
 
-    fn is_same(&self, other: &Self) -> bool {
-        let mut other = other.clone();
-        other.meta.version.clone_from(&self.meta.version);
-        *self == other
+    fn meta_mut(&mut self) -> &mut Meta {
+        &mut self.meta
     }
 }
 
@@ -214,10 +218,8 @@ impl Kept for Claim {
         &self.meta
     }
 
-    fn is_same(&self, other: &Self) -> bool {
-        let mut other = other.clone();
-        other.meta.version.clone_from(&self.meta.version);
-        *self == other
+    fn meta_mut(&mut self) -> &mut Meta {
+        &mut self.meta
     }
 }
 
@@ -278,10 +280,8 @@ impl Kept for Pool {
         &self.meta
     }
 
-    fn is_same(&self, other: &Self) -> bool {
-        let mut other = other.clone();
-        other.meta.version.clone_from(&self.meta.version);
-        *self == other
+    fn meta_mut(&mut self) -> &mut Meta {
+        &mut self.meta
     }
 }
 
@@ -324,10 +324,8 @@ impl Kept for Placeholder {
         &self.meta
     }
 
-    fn is_same(&self, other: &Self) -> bool {
-        let mut other = other.clone();
-        other.meta.version.clone_from(&self.meta.version);
-        *self == other
+    fn meta_mut(&mut self) -> &mut Meta {
+        &mut self.meta
     }
 }
 
@@ -370,6 +368,10 @@ impl Kept for PolicyObject {
 
     fn meta(&self) -> &Meta {
         &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut Meta {
+        &mut self.meta
     }
 
     fn is_same(&self, other: &Self) -> bool {

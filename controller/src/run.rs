@@ -23,8 +23,8 @@ use crate::notices::Notices;
 use crate::objects::{Kept, PolicyObject};
 use crate::pass::Rotation;
 use crate::queue::Queue;
-use crate::watch::view::{Freshness, Sink};
-use crate::watch::{Source, View, watch};
+use crate::watch::view::Sink;
+use crate::watch::{Freshness, Source, View, watch};
 use crate::{preflight, status, sweep};
 
 /// How long the request in flight may still take once the process is asked to stop.

@@ -15,7 +15,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::view::{Freshness, Sink};
+use super::fresh::Freshness;
+use super::view::Sink;
 use crate::api::{Api, with_causes};
 use crate::metrics::Metrics;
 use crate::objects::{Kept, name_of};

@@ -1,0 +1,212 @@
+//! What each kind's news does to the caches and their indices, and which NodePools have to look (§8, *Triggers*).
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use noderotation_rotation::world::{Claim, Node, Placeholder, Pool};
+use noderotation_shared::keys;
+
+use super::store::Change;
+use super::view::{Caches, Sink, View};
+use crate::objects::PolicyObject;
+
+pub(super) fn unindex(index: &mut HashMap<Box<str>, BTreeSet<Box<str>>>, key: &str, name: &str) {
+    if let Some(names) = index.get_mut(key) {
+        names.remove(name);
+        if names.is_empty() {
+            index.remove(key);
+        }
+    }
+}
+
+pub(super) fn unindex_node(c: &mut Caches, node: &Node) {
+    unindex(&mut c.nodes_of, &node.pool, &node.meta.name);
+    if let Some(claim) = node.meta.marks.get(keys::SURGE_FOR) {
+        unindex(&mut c.frozen_for, claim, &node.meta.name);
+    }
+}
+
+fn index_node(c: &mut Caches, node: &Node) {
+    if !node.pool.is_empty() {
+        c.nodes_of.entry(node.pool.clone()).or_default().insert(node.meta.name.clone());
+    }
+    if let Some(claim) = node.meta.marks.get(keys::SURGE_FOR) {
+        c.frozen_for.entry(claim.into()).or_default().insert(node.meta.name.clone());
+    }
+}
+
+impl Sink<Pool> for View {
+    fn put(&self, pool: Pool) {
+        let name = pool.meta.name.clone();
+        let change = self.lock().pools.put(pool);
+        if let Change::Changed(_) = change {
+            self.trigger([&*name]);
+            self.changed.notify_one();
+        }
+    }
+
+    fn remove(&self, pool: &Pool) {
+        if self.lock().pools.remove(&pool.meta.name, &pool.meta.uid).is_some() {
+            self.trigger([&*pool.meta.name]);
+            self.changed.notify_one();
+        }
+    }
+
+    fn settle(&self, uids: &HashSet<Box<str>>) {
+        let vanished = self.lock().pools.settle(uids);
+        self.trigger(vanished.iter().map(|pool| &*pool.meta.name));
+        self.changed.notify_one();
+        self.synced.notify_waiters();
+    }
+}
+
+impl Sink<Claim> for View {
+    fn put(&self, claim: Claim) {
+        let (name, pool) = (claim.meta.name.clone(), claim.pool.clone());
+        let mut c = self.lock();
+        let Change::Changed(old) = c.claims.put(claim) else { return };
+        if let Some(old) = old.as_ref().filter(|old| old.pool != pool) {
+            unindex(&mut c.claims_of, &old.pool, &name);
+        }
+        if !pool.is_empty() {
+            c.claims_of.entry(pool.clone()).or_default().insert(name);
+        }
+        drop(c);
+        self.trigger([&*pool, old.as_ref().map_or("", |old| &*old.pool)]);
+        self.changed.notify_one();
+    }
+
+    fn remove(&self, claim: &Claim) {
+        let mut c = self.lock();
+        let removed = c.claims.remove(&claim.meta.name, &claim.meta.uid);
+        if removed.is_some() {
+            unindex(&mut c.claims_of, &claim.pool, &claim.meta.name);
+        }
+        drop(c);
+        // also when we knew it gone already: the anchor's release may wait for it
+        self.trigger([&*claim.pool]);
+        self.changed.notify_one();
+    }
+
+    fn settle(&self, uids: &HashSet<Box<str>>) {
+        let mut c = self.lock();
+        let vanished = c.claims.settle(uids);
+        for claim in &vanished {
+            unindex(&mut c.claims_of, &claim.pool, &claim.meta.name);
+        }
+        drop(c);
+        self.trigger(vanished.iter().map(|claim| &*claim.pool));
+        self.changed.notify_one();
+        self.synced.notify_waiters();
+    }
+}
+
+impl View {
+    /// The pools that a node concerns: its own, and that of the rotation it is frozen for.
+    fn pools_of_node(&self, node: &Node) -> [Box<str>; 2] {
+        let frozen_for = node.meta.marks.get(keys::SURGE_FOR).and_then(|claim| self.claim(claim));
+        [node.pool.clone(), frozen_for.map(|claim| claim.pool.clone()).unwrap_or_default()]
+    }
+
+    fn trigger_node(&self, node: &Node) {
+        let pools = self.pools_of_node(node);
+        self.trigger(pools.iter().map(|pool| &**pool));
+    }
+}
+
+impl Sink<Node> for View {
+    fn put(&self, node: Node) {
+        let mut c = self.lock();
+        let copy = node.clone();
+        let Change::Changed(old) = c.nodes.put(node) else { return };
+        if let Some(old) = &old {
+            unindex_node(&mut c, old);
+        }
+        index_node(&mut c, &copy);
+        drop(c);
+        self.trigger_node(&copy);
+        if let Some(old) = old {
+            self.trigger_node(&old);
+        }
+    }
+
+    fn remove(&self, node: &Node) {
+        let mut c = self.lock();
+        let removed = c.nodes.remove(&node.meta.name, &node.meta.uid);
+        if let Some(removed) = &removed {
+            unindex_node(&mut c, removed);
+        }
+        drop(c);
+        self.trigger_node(node);
+    }
+
+    fn settle(&self, uids: &HashSet<Box<str>>) {
+        let mut c = self.lock();
+        let vanished = c.nodes.settle(uids);
+        for node in &vanished {
+            unindex_node(&mut c, node);
+        }
+        drop(c);
+        for node in &vanished {
+            self.trigger_node(node);
+        }
+        self.synced.notify_waiters();
+    }
+}
+
+impl View {
+    fn trigger_placeholder(&self, placeholder: &Placeholder) {
+        if let Some(claim) = self.claim(placeholder.claim()) {
+            self.trigger([&*claim.pool]);
+        }
+    }
+}
+
+impl Sink<Placeholder> for View {
+    fn put(&self, placeholder: Placeholder) {
+        let copy = placeholder.clone();
+        let change = self.lock().placeholders.put(placeholder);
+        if let Change::Changed(_) = change {
+            self.trigger_placeholder(&copy);
+        }
+    }
+
+    fn remove(&self, placeholder: &Placeholder) {
+        self.lock().placeholders.remove(&placeholder.meta.name, &placeholder.meta.uid);
+        self.trigger_placeholder(placeholder);
+    }
+
+    fn settle(&self, uids: &HashSet<Box<str>>) {
+        let vanished = self.lock().placeholders.settle(uids);
+        for placeholder in &vanished {
+            self.trigger_placeholder(placeholder);
+        }
+        self.synced.notify_waiters();
+    }
+}
+
+impl Sink<PolicyObject> for View {
+    fn put(&self, policy: PolicyObject) {
+        let change = self.lock().policies.put(policy);
+        if let Change::Changed(_) = change {
+            self.trigger_all(); // any change can alter which policy wins any pool
+        }
+    }
+
+    fn remove(&self, policy: &PolicyObject) {
+        let mut c = self.lock();
+        let removed = c.policies.remove(&policy.meta.name, &policy.meta.uid).is_some();
+        c.cadences.remove(&policy.meta.name);
+        drop(c);
+        if removed {
+            self.trigger_all();
+        }
+    }
+
+    fn settle(&self, uids: &HashSet<Box<str>>) {
+        let vanished = self.lock().policies.settle(uids);
+        if !vanished.is_empty() {
+            self.trigger_all();
+        }
+        self.synced.notify_waiters();
+    }
+}
