@@ -58,6 +58,11 @@ impl Notices {
                 now.insert(reason.to_owned(), (text, Some(event)));
             }
         }
+        for note in &decision.notes {
+            if let Note::Unreadable { object, key, .. } = note {
+                now.insert(format!("unreadable {object} {key}"), (note.to_string(), None));
+            }
+        }
         for finding in findings {
             let event = (finding.severity() == Severity::Warn).then(|| on_pool(finding.code.name(), &finding.message));
             now.insert(finding.code.name().to_owned(), (finding.message.clone(), event));
@@ -86,6 +91,7 @@ impl Notices {
                 continue;
             }
             match event {
+                None if topic.starts_with("unreadable") => warn!(nodepool = pool, "{text}"),
                 Some(event) => {
                     warn!(nodepool = pool, reason = event.reason, about = event.about.name, "{text}");
                     recorder.record(event.clone());

@@ -78,7 +78,11 @@ impl Rotation {
     }
 
     async fn work_on(&self, work: Work) {
-        self.metrics.waited("rotation", work.waited);
+        if work.timed {
+            self.metrics.woke_late(work.waited);
+        } else {
+            self.metrics.waited("rotation", work.waited);
+        }
         let began = Instant::now();
         let end = self.pass(&work.key).await;
         let (result, end) = match end {

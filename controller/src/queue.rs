@@ -25,8 +25,8 @@ pub enum End {
 #[derive(Default)]
 struct Entry {
     due: Option<Instant>,
-    /// When the present trigger came, for the wait.
-    since: Option<Instant>,
+    /// It is due by the clock alone, not by a trigger.
+    timed: bool,
     running: bool,
     again: bool,
     failures: u32,
@@ -40,7 +40,7 @@ struct State {
 
 impl State {
     /// The entry is due at the earlier of what it was and `at`.
-    fn schedule(&mut self, key: &Arc<str>, at: Instant) {
+    fn schedule(&mut self, key: &Arc<str>, at: Instant, timed: bool) {
         let entry = self.entries.entry(key.clone()).or_default();
         if entry.running {
             entry.again |= at <= Instant::now();
@@ -52,7 +52,7 @@ impl State {
         if let Some(old) = entry.due.replace(at) {
             self.due.remove(&(old, key.clone()));
         }
-        entry.since = Some(at);
+        entry.timed = timed;
         self.due.insert((at, key.clone()));
     }
 }
@@ -70,12 +70,14 @@ pub struct Work {
     pub key: Arc<str>,
     /// How long after its time it was handed out.
     pub waited: Duration,
+    /// It was due by the clock alone, not by a trigger.
+    pub timed: bool,
 }
 
 impl Queue {
     /// Asks for a pass over `key` now.
     pub fn trigger(&self, key: &str) {
-        self.lock().schedule(&key.into(), Instant::now());
+        self.lock().schedule(&key.into(), Instant::now(), false);
         self.changed.notify_one();
     }
 
@@ -107,12 +109,13 @@ impl Queue {
             return Err(Some(at));
         }
         state.due.remove(&(at, key.clone()));
-        if let Some(entry) = state.entries.get_mut(&key) {
+        let timed = state.entries.get_mut(&key).is_some_and(|entry| {
             entry.due = None;
             entry.running = true;
             entry.again = false;
-        }
-        Ok(Work { key, waited: now - at })
+            entry.timed
+        });
+        Ok(Work { key, waited: now - at, timed })
     }
 
     /// Puts a name back after its pass.
@@ -136,7 +139,8 @@ impl Queue {
         if std::mem::take(&mut entry.again) && !matches!(end, End::Failed(_)) {
             at = now;
         }
-        state.schedule(key, at);
+        let timed = at > now && matches!(end, End::Clean(_));
+        state.schedule(key, at, timed);
         drop(state);
         self.changed.notify_one();
     }
@@ -149,7 +153,7 @@ impl Queue {
             state.due.remove(&(due, key.clone()));
         }
         if entry.again {
-            state.schedule(key, Instant::now());
+            state.schedule(key, Instant::now(), false);
             drop(state);
             self.changed.notify_one();
         }
@@ -209,6 +213,7 @@ mod tests {
         let at = Instant::now() + Duration::from_millis(12_345);
         queue.done(&work.key, End::Clean(at));
         let work = queue.next().await;
+        assert!(work.timed);
         assert_eq!(Instant::now(), at);
         queue.done(&work.key, End::Clean(at + Duration::from_secs(60)));
         queue.trigger("a");
@@ -228,7 +233,7 @@ mod tests {
             let work = queue.next().await;
             waits.push(began.elapsed().as_secs_f64());
             queue.lock().entries.get_mut(&work.key).unwrap().running = false;
-            queue.lock().schedule(&work.key, Instant::now());
+            queue.lock().schedule(&work.key, Instant::now(), false);
         }
         for (n, wait) in waits.iter().enumerate() {
             let full = f64::from(1u32 << n.min(7)).min(120.0);

@@ -9,7 +9,7 @@ use noderotation_shared::selection::{self, Judgement, Reason};
 use crate::note::{Census, Note};
 use crate::step::{Act, Announcement, Look, Patch, Request, Step};
 use crate::world::{Claim, Freeze, Rule, Ruling, World};
-use crate::{advance, edge, lost, start};
+use crate::{advance, edge, lost, start, unreadable};
 
 /// What a pass decided.
 #[derive(Clone, Debug)]
@@ -35,6 +35,7 @@ pub fn decide(world: &World, now: Timestamp) -> Decision {
 }
 
 fn governed(pass: &mut Pass<'_>, rule: &Rule) -> Option<Step> {
+    unreadable::note(pass);
     let judged = pass.take_census(rule);
     pass.watch_calendar(rule);
     if let Some(step) = edge::step(pass, rule) {

@@ -36,6 +36,7 @@ pub mod size;
 mod start;
 pub mod step;
 pub mod surge;
+mod unreadable;
 pub mod world;
 
 pub use decide::{Decision, decide};

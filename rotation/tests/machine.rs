@@ -499,6 +499,16 @@ fn each_gate_shuts_and_says_so() {
     let mut c = Cluster::new(&spec());
     c.set_pool(keys::LAST_ROTATION_AT, "2026-12-04T18:06:00Z");
     c.set_pool(keys::LAST_FAILURE_AT, "yesterday");
+    c.set_claim("young", keys::ROTATE, "today");
+    let told: Vec<String> =
+        c.decide().notes.iter().filter(|n| matches!(n, Note::Unreadable { .. })).map(ToString::to_string).collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert!(
+        told[0].contains("last-failure-at \"yesterday\"")
+            && told[1].contains("lies in the future")
+            && told[2].contains("\"today\""),
+        "{told:?}"
+    );
     c.run();
     assert_eq!(c.pool.anchor(), Some("old"));
 }

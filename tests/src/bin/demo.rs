@@ -3,5 +3,9 @@
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let keep = std::env::var_os("KEEP").is_some_and(|v| v == "1");
-    noderotation_tests::demo::run(keep).await
+    // dropping the demonstration ends what it started
+    tokio::select! {
+        result = noderotation_tests::demo::run(keep) => result,
+        _ = tokio::signal::ctrl_c(), if !keep => anyhow::bail!("interrupted; everything that was started is ended"),
+    }
 }
