@@ -314,6 +314,7 @@ impl Kept for Placeholder {
             |c: &&RawCondition| c.kind == "PodScheduled" && c.status == "False" && c.reason == "Unschedulable";
         Ok(Self {
             meta: raw.metadata.slim(),
+            pool: raw.metadata.label(keys::KARPENTER_NODEPOOL),
             node: raw.spec.node_name.into(),
             phase: raw.status.phase.into(),
             unschedulable: raw.status.conditions.iter().find(unschedulable).map(|c| c.message.as_str().into()),

@@ -22,6 +22,7 @@ use crate::metrics::{Metrics, Report};
 use crate::notices::Notices;
 use crate::observe::observe;
 use crate::queue::{End, Queue, Work, random_fraction};
+use crate::sweep;
 use crate::watch::View;
 
 /// No sleep is longer; this heals a stepped clock.
@@ -87,6 +88,7 @@ impl Rotation {
         let end = self.pass(&work.key).await;
         let (result, end) = match end {
             PassEnd::Absent => {
+                sweep::leftovers(self, &work.key, None).await;
                 self.metrics.forget_pool(&work.key);
                 self.notices.forget(&work.key);
                 self.queue.forget(&work.key);
@@ -116,7 +118,13 @@ impl Rotation {
             }
             let decision = decide(&world, Timestamp::now());
             let act = match &decision.step {
-                None => return self.finish(&world, &decision),
+                None => {
+                    let end = self.finish(&world, &decision);
+                    if !world.stale {
+                        sweep::leftovers(self, pool, world.pool.anchor()).await;
+                    }
+                    return end;
+                }
                 Some(Step::Look(wanted)) => {
                     if let Err(error) = look(&self.api, &self.view, &mut world, wanted).await {
                         tracing::warn!(nodepool = pool, look = ?wanted, %error, "read failed");

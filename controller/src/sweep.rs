@@ -1,9 +1,11 @@
-//! What no anchor references is cleaned up once, before a new leader's first pass (§8, *Start-up sweep*).
+//! What no anchor references is cleaned up: once before a new leader's first pass, and afterwards with each pass that
+//! found nothing else to do (§8, *Start-up sweep*).
 //!
 //! A pool with an anchor is never stale: its pass takes it up. Each item is best effort, and its selection is repeated
 //! on the object that its write is checked against.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use noderotation_rotation::nodes;
@@ -17,26 +19,41 @@ use tracing::{info, warn};
 use crate::api::{Api, Outcome, ReadError};
 use crate::objects::Kept;
 use crate::pass::Rotation;
-use crate::watch::View;
 use crate::watch::view::Sink;
 
-/// Cleans up after whoever led before.
+/// Cleans up after whoever led before: all placeholders, nodes and claims, whatever their pool.
 pub async fn sweep(rotation: &Rotation) {
     let view = &rotation.view;
     let anchors: BTreeSet<String> = view.pools().iter().filter_map(|p| p.anchor().map(str::to_owned)).collect();
-    for placeholder in view.placeholders() {
-        if !anchors.contains(placeholder.claim()) {
-            drop_placeholder(&rotation.api, view, &rotation.settings.namespace, &placeholder).await;
-        }
+    clean(rotation, &anchors, &view.placeholders(), &view.nodes(), &view.claims()).await;
+}
+
+/// The same for one NodePool whose pass found nothing to do, or that is gone: a deposed leader's create may land late.
+pub async fn leftovers(rotation: &Rotation, pool: &str, anchor: Option<&str>) {
+    let view = &rotation.view;
+    let mut placeholders = view.placeholders();
+    placeholders.retain(|p| &*p.pool == pool);
+    let nodes: Vec<_> = view.nodes_for(pool, None, None).into_values().collect();
+    clean(rotation, &anchor.map(str::to_owned).into_iter().collect(), &placeholders, &nodes, &view.claims_of(pool))
+        .await;
+}
+
+async fn clean(
+    rotation: &Rotation,
+    anchors: &BTreeSet<String>,
+    placeholders: &[Arc<Placeholder>],
+    nodes: &[Arc<Node>],
+    claims: &[Arc<Claim>],
+) {
+    for placeholder in placeholders.iter().filter(|p| p.meta.deleted.is_none() && !anchors.contains(p.claim())) {
+        drop_placeholder(rotation, placeholder).await;
     }
-    for node in view.nodes() {
-        if is_orphaned(&node, &anchors) {
-            clean_node(&rotation.api, view, &node, &anchors).await;
-        }
+    for node in nodes.iter().filter(|node| is_orphaned(node, anchors)) {
+        clean_node(rotation, node).await;
     }
-    for claim in view.claims() {
+    for claim in claims {
         if matches!(claim.state(false), State::Pending | State::Draining) && !anchors.contains(&*claim.meta.name) {
-            fail_claim(rotation, &claim).await;
+            fail_claim(rotation, claim).await;
         }
     }
 }
@@ -56,31 +73,41 @@ async fn is_anchored(api: &Api, claim_pool: &str, claim: &str) -> Result<bool, R
     }
 }
 
-async fn drop_placeholder(api: &Api, view: &View, namespace: &str, placeholder: &Placeholder) {
-    let pool = view.claim(placeholder.claim()).map(|c| c.pool.clone()).unwrap_or_default();
-    match is_anchored(api, &pool, placeholder.claim()).await {
-        Ok(false) => {}
-        Ok(true) => return,
-        Err(error) => return warn!(placeholder = &*placeholder.meta.name, %error, "sweep: pool cannot be read"),
-    }
-    let path = format!("/api/v1/namespaces/{namespace}/pods/{}", placeholder.meta.name);
-    let outcome = api.delete(&path, &placeholder.meta.uid, None).await;
-    if let Outcome::Claimed(_) = outcome {
-        view.forget_placeholder(&placeholder.meta.name, &placeholder.meta.uid);
-        info!(
-            placeholder = &*placeholder.meta.name,
-            nodeclaim = placeholder.claim(),
-            "sweep: orphaned placeholder deleted"
-        );
+/// Whether it may be taken: nobody has anchored it meanwhile, and we still lead.
+async fn may_take(rotation: &Rotation, what: &str, pool: &str, claim: &str) -> bool {
+    match is_anchored(&rotation.api, pool, claim).await {
+        Ok(anchored) => !anchored && rotation.term.check().is_ok(),
+        Err(error) => {
+            warn!(what, %error, "sweep: its NodePool cannot be read");
+            false
+        }
     }
 }
 
-async fn clean_node(api: &Api, view: &View, node: &Node, anchors: &BTreeSet<String>) {
-    let Some(patch) = nodes::unfreeze(node).filter(|_| is_orphaned(node, anchors)) else { return };
-    let outcome = api.patch(&format!("{}/{}", Node::COLLECTION, node.meta.name), &patch.body()).await;
+async fn drop_placeholder(rotation: &Rotation, placeholder: &Placeholder) {
+    let (name, claim) = (&*placeholder.meta.name, placeholder.claim());
+    let of_claim = rotation.view.claim(claim).map(|c| c.pool.clone());
+    let pool = of_claim.unwrap_or_else(|| placeholder.pool.clone());
+    if !may_take(rotation, name, &pool, claim).await {
+        return;
+    }
+    let path = format!("/api/v1/namespaces/{}/pods/{name}", rotation.settings.namespace);
+    if let Outcome::Claimed(_) = rotation.api.delete(&path, &placeholder.meta.uid, None).await {
+        rotation.view.forget_placeholder(name, &placeholder.meta.uid);
+        info!(placeholder = name, nodeclaim = claim, "sweep: orphaned placeholder deleted");
+    }
+}
+
+async fn clean_node(rotation: &Rotation, node: &Node) {
+    let Some(patch) = nodes::unfreeze(node) else { return };
+    let claim = node.meta.marks.get(SURGE_FOR).unwrap_or_default();
+    if !may_take(rotation, &node.meta.name, &node.pool, claim).await {
+        return;
+    }
+    let outcome = rotation.api.patch(&format!("{}/{}", Node::COLLECTION, node.meta.name), &patch.body()).await;
     if let Outcome::Claimed(text) = outcome {
         if let Ok(written) = Node::read(&text) {
-            view.put(written);
+            rotation.view.put(written);
         }
         let what = if node.meta.marks.has(SURGE_FOR) { "unfroze" } else { "uncordoned" };
         info!(node = &*node.meta.name, "sweep: {what}");
@@ -92,10 +119,8 @@ async fn fail_claim(rotation: &Rotation, claim: &Claim) {
     if claim.meta.deleted.is_some() {
         return;
     }
-    match is_anchored(&rotation.api, &claim.pool, &claim.meta.name).await {
-        Ok(false) => {}
-        Ok(true) => return,
-        Err(error) => return warn!(nodeclaim = &*claim.meta.name, %error, "sweep: pool cannot be read"),
+    if !may_take(rotation, &claim.meta.name, &claim.pool, &claim.meta.name).await {
+        return;
     }
     let patch = Patch {
         kind: Kind::NodeClaim,

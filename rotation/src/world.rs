@@ -265,6 +265,8 @@ impl Node {
 pub struct Placeholder {
     /// Identity and marks.
     pub meta: Meta,
+    /// Its NodePool, by label.
+    pub pool: Box<str>,
     /// `spec.nodeName`; empty before it is bound.
     pub node: Box<str>,
     /// `status.phase`.

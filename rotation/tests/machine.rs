@@ -764,7 +764,7 @@ proptest! {
                 Mess::Placeholder(n, p) => {
                     let mut meta = meta(&placeholder::name("old"), NOW);
                     meta.marks = Marks::of([(keys::SURGE_FOR, "old")]);
-                    c.placeholder = Some(Placeholder { meta, node: n.into(), phase: p.into(), unschedulable: None });
+                    c.placeholder = Some(Placeholder { meta, node: n.into(), phase: p.into(), ..Placeholder::default() });
                 }
                 Mess::Gone(0) => { c.claims.remove("old"); }
                 Mess::Gone(_) => { c.nodes.remove("node-old"); }

@@ -1,6 +1,6 @@
 //! Which NodeClaims may be rotated, in which order, and when each comes due (§7).
 //!
-//! Each condition is one function in [`CONDITIONS`]; a new one is one function and one line.
+//! Each condition is one function in `CONDITIONS`; a new one is one function and one line.
 
 use std::cmp::Ordering;
 

@@ -393,6 +393,18 @@ async fn an_unchanged_world_is_not_written() {
     assert_eq!(own, Vec::<String>::new());
 }
 
+/// A placeholder of a rotation that nobody has anchored.
+fn orphan() -> serde_json::Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "surge-gone-0123456789abcdef", "namespace": "noderotation",
+            "labels": {"karpenter.sh/nodepool": "api", "noderotation.io/surge-for": "surge-gone-0123456789abcdef"}, "annotations": {"noderotation.io/surge-for": "gone"},
+        },
+        "spec": {"containers": [{"name": "pause", "image": "pause"}], "nodeSelector": {"nowhere": "true"}},
+    })
+}
+
 /// What a deposed leader, or a pool that vanished, may leave behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_leader_sweeps_what_no_anchor_references() {
@@ -409,15 +421,7 @@ async fn a_new_leader_sweeps_what_no_anchor_references() {
     rig.merge(&path(1), operators).await.unwrap();
     let state = json!({"metadata": {"annotations": {"noderotation.io/state": "pending", "noderotation.io/started-at": "2026-11-29T00:00:00Z"}}});
     rig.merge(&format!("/apis/karpenter.sh/v1/nodeclaims/{}", claims[0]), state).await.unwrap();
-    rig.apply(&json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {
-            "name": "surge-gone-0123456789abcdef", "namespace": "noderotation",
-            "labels": {"noderotation.io/surge-for": "surge-gone-0123456789abcdef"}, "annotations": {"noderotation.io/surge-for": "gone"},
-        },
-        "spec": {"containers": [{"name": "pause", "image": "pause"}], "nodeSelector": {"nowhere": "true"}},
-    }))
-    .unwrap();
+    rig.apply(&orphan()).unwrap();
 
     let _controller = product.start_leader().await.unwrap();
     rig.wait("everything to be swept", PATIENCE, async || {
@@ -435,6 +439,17 @@ async fn a_new_leader_sweeps_what_no_anchor_references() {
         let failed = world::annotation(&claim, "noderotation.io/state") == Some("failed")
             && world::annotation(&claim, "noderotation.io/started-at").is_none();
         Ok((clean && failed && world::placeholders(rig).await?.is_empty()).then_some(()))
+    })
+    .await
+    .unwrap();
+    // and what a deposed leader's late write brings afterwards
+    rig.apply(&orphan()).unwrap();
+    let marker = json!({"metadata": {"annotations": {"noderotation.io/surge-for": "gone"}}});
+    rig.merge(&path(0), marker).await.unwrap();
+    rig.wait("latecomers to be swept", PATIENCE, async || {
+        let node = rig.get(&path(0)).await?;
+        let clean = world::annotation(&node, "noderotation.io/surge-for").is_none();
+        Ok((clean && world::placeholders(rig).await?.is_empty()).then_some(()))
     })
     .await
     .unwrap();

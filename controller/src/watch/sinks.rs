@@ -155,9 +155,9 @@ impl Sink<Node> for View {
 
 impl View {
     fn trigger_placeholder(&self, placeholder: &Placeholder) {
-        if let Some(claim) = self.claim(placeholder.claim()) {
-            self.trigger([&*claim.pool]);
-        }
+        // by its label, since its claim may be gone; by its claim, since a long name leaves no label
+        let of_claim = self.claim(placeholder.claim()).map(|claim| claim.pool.clone()).unwrap_or_default();
+        self.trigger([&*placeholder.pool, &*of_claim]);
     }
 }
 

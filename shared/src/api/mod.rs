@@ -1,7 +1,7 @@
 //! The RotationPolicy resource, `noderotation.io/v1alpha1` (§3).
 //!
 //! The CustomResourceDefinition is generated from these types (`crd()`); what one object can show is enforced by its
-//! schema and CEL rules ([`schema`]) and again by [`crate::policy::Policy::try_from`]. No rule may ever *error*: an
+//! schema and CEL rules (`api::schema`) and again by [`crate::policy::Policy::try_from`]. No rule may ever *error*: an
 //! error blocks even the removal of a finalizer from an object that was stored before the rule.
 
 mod schema;
