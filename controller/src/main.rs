@@ -1,10 +1,23 @@
 //! `noderotation-controller`: see the library's documentation.
 
+use std::process::ExitCode;
+
 use clap::Parser;
 use noderotation_controller::args::{Args, LogFormat};
 use noderotation_controller::run::run;
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    match start() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // a sentence for people; where in the program it arose helps nobody who runs it
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start() -> anyhow::Result<()> {
     rustls::crypto::ring::default_provider()
         .install_default()
         .map_err(|_| anyhow::anyhow!("a TLS provider is installed already"))?;

@@ -14,3 +14,14 @@ pub mod product;
 pub mod world;
 
 pub use product::{Controller, Product};
+
+/// What a program ends with: fine, or the error in a sentence.
+pub fn exit(result: anyhow::Result<()>) -> std::process::ExitCode {
+    match result {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}

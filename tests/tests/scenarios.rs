@@ -494,3 +494,34 @@ async fn the_preflight_says_what_is_missing() {
     let (code, log) = said(&["--renew-deadline", "20s"]);
     assert!(code == Some(1) && log.contains("must be shorter than --lease-duration"), "{log}");
 }
+
+/// An API server that answers nothing: the leader stops writing before its lease can pass to another, and ends; the next
+/// one goes on with the same claim.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_api_server_ends_the_leader_and_the_rotation_goes_on() {
+    let product = Product::install().await.unwrap();
+    let rig = &product.rig;
+    let claims = pool_of(&product, "api", 1).await;
+    rig.apply(&world::policy("api")).unwrap();
+    let timing = ["--lease-duration", "6s", "--renew-deadline", "4s", "--retry-period", "1s"];
+    let mut first = product.start_leader_with(&timing).await.unwrap();
+    request(&product, &claims[0]).await;
+    world::in_state(rig, "api", &claims[0], "pending").await.unwrap();
+    rig.process("kube-apiserver").unwrap().signal("STOP").unwrap();
+    let code = first.process.wait(Duration::from_secs(60));
+    rig.process("kube-apiserver").unwrap().signal("CONT").unwrap();
+    assert_eq!(code.unwrap(), Some(1));
+    assert!(first.process.tail(3).contains("lease could not be renewed"), "{}", first.process.tail(3));
+
+    let _second = product.start_leader().await.unwrap();
+    world::rotated(rig, "api", &claims[0]).await.unwrap();
+    world::settled(rig, "api", 1).await.unwrap();
+    let own = audit::rotation(rig).unwrap();
+    let deleted: Vec<&str> = own
+        .iter()
+        .filter(|w| w.resource == "nodeclaims" && w.verb == "delete" && w.code == 200)
+        .map(|w| w.name.as_str())
+        .collect();
+    assert_eq!(deleted, [claims[0].as_str()]);
+    assert_eq!(world::claims(rig, "api").await.unwrap().len(), 1);
+}

@@ -125,6 +125,11 @@ impl Rig {
         Command::new(self.programs.path(program))
     }
 
+    /// A part of the control plane by its name, such as `kube-apiserver`, to be stopped and continued.
+    pub fn process(&self, name: &str) -> anyhow::Result<&Process> {
+        self.parts.iter().find(|p| p.name() == name).with_context(|| format!("the rig has no part {name}"))
+    }
+
     /// Starts a process that ends with the rig.
     pub fn attach(&mut self, name: &str, command: Command) -> anyhow::Result<&mut Process> {
         let process = Process::start(self.folder.path(), name, command)?;

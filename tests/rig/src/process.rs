@@ -36,6 +36,11 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, log, note })
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()

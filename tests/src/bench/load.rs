@@ -13,6 +13,10 @@ const CONCURRENCY: usize = 32;
 
 /// Makes the NodePools, then nodes with their claims, then Pods on them.
 pub async fn fill(rig: &Rig, nodes: usize, pods: usize) -> anyhow::Result<()> {
+    // nobody else makes it on a bare API server, and Pods are refused without
+    rig.apply(
+        &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "default"}}),
+    )?;
     for n in 0..POOLS {
         noderotation_rig::objects::node_pool(&format!("pool-{n}")).apply(rig)?;
     }

@@ -20,12 +20,18 @@ pub struct Figure {
 pub async fn run() -> anyhow::Result<()> {
     let part = std::env::var("NODEROTATION_BENCH").unwrap_or_default();
     let mut figures = Vec::new();
+    let tell = |new: Vec<Figure>| {
+        for figure in &new {
+            eprintln!("bench: {}: {}", figure.what, figure.measured);
+        }
+        new
+    };
     if part.is_empty() || part == "rotations" {
-        figures.extend(rotations::measure().await?);
+        figures.extend(tell(rotations::measure().await?));
     }
     if part.is_empty() || part == "memory" {
         for size in memory::SIZES {
-            figures.extend(memory::measure(size).await?);
+            figures.extend(tell(memory::measure(size).await?));
         }
     }
     let width = figures.iter().map(|f| f.what.chars().count()).max().unwrap_or_default();

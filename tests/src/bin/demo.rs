@@ -1,7 +1,11 @@
 //! `make demo`.
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> std::process::ExitCode {
+    noderotation_tests::exit(run().await)
+}
+
+async fn run() -> anyhow::Result<()> {
     let keep = std::env::var_os("KEEP").is_some_and(|v| v == "1");
     // dropping the demonstration ends what it started
     tokio::select! {

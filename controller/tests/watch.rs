@@ -1,0 +1,187 @@
+//! Watches against a scripted API server: what a real one does rarely, and never on demand.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use noderotation_controller::api::Api;
+use noderotation_controller::metrics::Metrics;
+use noderotation_controller::queue::Queue;
+use noderotation_controller::watch::view::View;
+use noderotation_controller::watch::{Freshness, Source, watch};
+use noderotation_rotation::world::Node;
+use serde_json::{Value, json};
+
+/// Answers requests with the next of its answers, and remembers what it was asked.
+#[derive(Clone, Default)]
+struct Script {
+    answers: Arc<Mutex<VecDeque<(u16, String)>>>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+async fn answer(State(script): State<Script>, request: Request) -> Response {
+    script.asked.lock().unwrap().push(request.uri().query().unwrap_or_default().to_owned());
+    let next = script.answers.lock().unwrap().pop_front();
+    match next {
+        Some((code, body)) => {
+            (StatusCode::from_u16(code).unwrap(), [("content-type", "application/json")], body).into_response()
+        }
+        // a watch that has nothing more to say
+        None => std::future::pending().await,
+    }
+}
+
+fn node(name: &str, version: u32, ready: bool) -> Value {
+    let status = if ready { "True" } else { "False" };
+    json!({
+        "metadata": {"name": name, "uid": format!("uid-{name}"), "resourceVersion": version.to_string(), "labels": {"karpenter.sh/nodepool": "api"}},
+        "status": {"conditions": [{"type": "Ready", "status": status}]},
+    })
+}
+
+/// The type comes first, as in every API server's answer: Go writes fields in their order.
+fn event(kind: &str, object: &Value) -> String {
+    format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
+}
+
+fn bookmark(version: u32, ends_initial: bool) -> String {
+    let annotations = if ends_initial { json!({"k8s.io/initial-events-end": "true"}) } else { json!({}) };
+    event(
+        "BOOKMARK",
+        &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"resourceVersion": version.to_string(), "annotations": annotations}}),
+    )
+}
+
+fn status(code: u16, reason: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason})
+}
+
+struct Watched {
+    view: Arc<View>,
+    queue: Arc<Queue>,
+    script: Script,
+}
+
+impl Watched {
+    /// Starts a watch of nodes on a server with these answers.
+    async fn start(answers: Vec<(u16, String)>) -> Self {
+        let script = Script { answers: Arc::new(Mutex::new(answers.into())), ..Script::default() };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let routes = Router::new().fallback(answer).with_state(script.clone());
+        tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
+        let mut config = kube::Config::new(url.parse().unwrap());
+        config.default_retry = false;
+        let metrics = Arc::new(Metrics::new());
+        let api = Api::new(kube::Client::try_from(config).unwrap(), 1000, 1000, metrics.clone());
+        let queue = Arc::new(Queue::default());
+        let fresh = Arc::new(Freshness::default());
+        let view = Arc::new(View::new(queue.clone(), fresh.clone()));
+        let source = Source { path: "/api/v1/nodes".into(), selector: "" };
+        tokio::spawn(watch::<Node>(api, source, view.clone(), fresh, metrics));
+        Self { view, queue, script }
+    }
+
+    /// Waits for a condition, generously.
+    async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..2_000 {
+            if holds(self) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("waited in vain for {what}; asked: {:?}", self.asked());
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.script.asked.lock().unwrap().clone()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.view.nodes().iter().map(|n| n.meta.name.to_string()).collect()
+    }
+}
+
+#[tokio::test]
+async fn the_initial_state_is_streamed_and_the_watch_resumes_from_its_last_version() {
+    let first = [
+        event("ADDED", &node("a", 3, true)),
+        event("ADDED", &node("b", 5, true)),
+        bookmark(7, true),
+        event("MODIFIED", &node("a", 9, false)),
+        bookmark(12, false),
+    ]
+    .concat();
+    let w = Watched::start(vec![(200, first), (200, event("DELETED", &node("b", 14, true)))]).await;
+    w.until("b to be deleted", |w| w.names() == ["a"]).await;
+    assert!(!w.view.nodes()[0].ready);
+    let asked = w.asked();
+    assert!(
+        asked[0].contains("sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
+            && !asked[0].contains("resourceVersion="),
+        "{asked:?}"
+    );
+    assert!(asked[1].contains("resourceVersion=12") && !asked[1].contains("sendInitialEvents"), "{asked:?}");
+    assert!(w.queue.depth() > 0, "the pool has to look");
+}
+
+#[tokio::test]
+async fn a_too_old_version_lists_anew_and_what_vanished_is_told() {
+    let first = [event("ADDED", &node("a", 3, true)), event("ADDED", &node("b", 5, true)), bookmark(7, true)].concat();
+    let gone = event("ERROR", &status(410, "Expired"));
+    let second =
+        [event("ADDED", &node("b", 5, true)), event("ADDED", &node("c", 20, true)), bookmark(21, true)].concat();
+    let w = Watched::start(vec![(200, first), (200, gone), (200, second)]).await;
+    w.until("the new list", |w| w.names() == ["b", "c"]).await;
+    let asked = w.asked();
+    assert!(asked[1].contains("resourceVersion=7") && asked[2].contains("sendInitialEvents=true"), "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_stream_is_listed_in_pages() {
+    let page = |items: Vec<Value>, next: &str| {
+        json!({"metadata": {"resourceVersion": "30", "continue": next}, "items": items}).to_string()
+    };
+    let w = Watched::start(vec![
+        (422, status(422, "Invalid").to_string()),
+        (200, page(vec![node("a", 3, true)], "more")),
+        (200, page(vec![node("b", 4, true)], "")),
+        (200, event("ADDED", &node("c", 31, true))),
+    ])
+    .await;
+    w.until("the watch after the list", |w| w.names() == ["a", "b", "c"]).await;
+    let asked = w.asked();
+    assert!(
+        asked[1].contains("limit=") && asked[2].contains("continue=more") && asked[3].contains("resourceVersion=30"),
+        "{asked:?}"
+    );
+}
+
+#[tokio::test]
+async fn one_malformed_object_never_stops_the_others() {
+    let mut bad = node("bad", 4, true);
+    bad["metadata"]["labels"] = json!(7);
+    let first = [
+        event("ADDED", &node("a", 3, true)),
+        event("ADDED", &bad),
+        event("ADDED", &node("b", 5, true)),
+        bookmark(7, true),
+    ]
+    .concat();
+    let w = Watched::start(vec![(200, first)]).await;
+    w.until("the others", |w| w.names() == ["a", "b"]).await;
+}
+
+#[tokio::test]
+async fn a_cut_initial_state_is_begun_anew_and_nothing_is_taken_for_complete() {
+    let cut = event("ADDED", &node("a", 3, true));
+    let whole = [event("ADDED", &node("a", 3, true)), event("ADDED", &node("b", 4, true)), bookmark(7, true)].concat();
+    let w = Watched::start(vec![(200, cut), (500, status(500, "InternalError").to_string()), (200, whole)]).await;
+    w.until("the whole state", |w| w.names() == ["a", "b"]).await;
+    assert!(w.asked().iter().take(3).all(|q| q.contains("sendInitialEvents=true")), "{:?}", w.asked());
+}
