@@ -38,7 +38,8 @@ pub struct Term {
 }
 
 impl Term {
-    fn new(until: Instant) -> Self {
+    /// A term that runs until this instant, unless it is extended.
+    pub fn until(until: Instant) -> Self {
         Self { valid_until: Arc::new(Mutex::new(until)) }
     }
 
@@ -104,7 +105,7 @@ impl Election {
             match self.try_take(seen.as_ref()).await {
                 Ok(true) => {
                     tracing::info!(identity = self.identity, "leading");
-                    return Term::new(began + self.timing.renew_deadline);
+                    return Term::until(began + self.timing.renew_deadline);
                 }
                 Ok(false) => self.wait_for_change(seen.as_ref()).await,
                 Err(why) => {

@@ -112,6 +112,7 @@ impl Rotation {
         };
         let mut races = 0;
         let mut last_raced: Option<Act> = None;
+        let mut unknown: Option<Act> = None;
         for _ in 0..MOST_STEPS {
             if self.stop.is_cancelled() {
                 return PassEnd::Clean(None);
@@ -139,6 +140,10 @@ impl Rotation {
                 self.report(&world, &decision);
                 return PassEnd::Raced;
             }
+            // it did not land after all: the server is in trouble, and a second try at once would not help it
+            if unknown.as_ref().is_some_and(|before| is_same_step(before, act)) {
+                return PassEnd::Failed(None);
+            }
             match self.perform(&mut world, act).await {
                 Performed::Claimed => {
                     races = 0;
@@ -151,7 +156,8 @@ impl Rotation {
                     }
                     last_raced = Some((**act).clone());
                 }
-                Performed::Reread => {}
+                Performed::Gone => {}
+                Performed::Unknown => unknown = Some((**act).clone()),
                 Performed::Failed(retry_after) => return PassEnd::Failed(retry_after),
             }
         }
@@ -182,10 +188,10 @@ impl Rotation {
                 Performed::Claimed
             }
             Outcome::Raced => Performed::Raced,
-            Outcome::Gone => Performed::Reread,
+            Outcome::Gone => Performed::Gone,
             Outcome::Unknown(why) => {
                 tracing::warn!(step = act.name, why, "a write's outcome is unknown; the object was read again");
-                Performed::Reread
+                Performed::Unknown
             }
             Outcome::Throttled(retry_after, why) => {
                 tracing::warn!(step = act.name, why, "throttled");
@@ -248,7 +254,8 @@ impl Rotation {
 enum Performed {
     Claimed,
     Raced,
-    Reread,
+    Gone,
+    Unknown,
     Failed(Option<Duration>),
 }
 

@@ -30,7 +30,12 @@ struct Entry {
     running: bool,
     again: bool,
     failures: u32,
+    /// Lost races in a row.
+    races: u32,
 }
+
+/// After so many lost races in a row a name backs off as after a failure.
+const MOST_RACES: u32 = 5;
 
 #[derive(Default)]
 struct State {
@@ -127,9 +132,13 @@ impl Queue {
         let mut at = match end {
             End::Clean(at) => {
                 entry.failures = 0;
+                entry.races = 0;
                 at
             }
-            End::Again => now,
+            End::Again => {
+                entry.races = entry.races.saturating_add(1);
+                if entry.races < MOST_RACES { now } else { now + backoff(entry.races - MOST_RACES) }
+            }
             End::Failed(retry_after) => {
                 let wait = backoff(entry.failures).max(retry_after.unwrap_or_default());
                 entry.failures = entry.failures.saturating_add(1);
@@ -246,6 +255,24 @@ mod tests {
         assert_eq!(began.elapsed(), Duration::from_secs(500));
         queue.done(&work.key, End::Clean(Instant::now()));
         assert_eq!(queue.lock().entries[&work.key].failures, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn races_are_run_again_at_once_and_back_off_from_the_fifth() {
+        let queue = Queue::default();
+        queue.trigger("a");
+        let mut waits = Vec::new();
+        for _ in 0..7 {
+            let work = queue.next().await;
+            let began = Instant::now();
+            queue.done(&work.key, End::Again);
+            let work = queue.next().await;
+            waits.push(began.elapsed());
+            queue.lock().entries.get_mut(&work.key).unwrap().running = false;
+            queue.lock().schedule(&work.key, Instant::now(), false);
+        }
+        assert_eq!(waits[..4], [Duration::ZERO; 4]);
+        assert!(waits[4..].iter().all(|w| *w >= Duration::from_millis(500)), "{waits:?}");
     }
 
     #[tokio::test(start_paused = true)]

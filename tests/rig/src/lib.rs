@@ -10,6 +10,7 @@
 //! kwok plays the kubelet; everything else is the real thing. A [`Rig`] ends what it started when it is dropped, and the
 //! next one ends what a killed run left behind.
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 #![allow(clippy::indexing_slicing, reason = "test support: a wrong index fails the test that made it")]
 
 pub mod boot;

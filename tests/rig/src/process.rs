@@ -196,3 +196,58 @@ fn is_alive(note: &str) -> bool {
     };
     start_time(id) == Some(start)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleeper(run: &Path) -> Process {
+        let mut command = Command::new("sleep");
+        command.arg("1000");
+        Process::start(run, "sleeper", command).unwrap()
+    }
+
+    #[test]
+    fn a_process_ends_with_its_owner_and_is_told_from_a_stranger() {
+        let root = std::env::temp_dir().join(format!("rig-process-{}", std::process::id()));
+        let run = RunFolder::make(&root).unwrap();
+        let mut process = sleeper(run.path());
+        let note = std::fs::read_to_string(run.path().join("pid/sleeper")).unwrap();
+        assert!(is_alive(&note));
+        let stranger = format!("{} 1", process.id());
+        assert!(!is_alive(&stranger), "the same id with another start is another process");
+        assert!(process.check().is_ok());
+        drop(process);
+        assert!(!is_alive(&note));
+        drop(run);
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn what_a_dead_owner_left_is_ended_and_what_a_living_one_runs_is_not() {
+        let root = std::env::temp_dir().join(format!("rig-leftovers-{}", std::process::id()));
+        let (dead, living) = (RunFolder::make(&root).unwrap(), RunFolder::make(&root).unwrap());
+        let mut left = sleeper(dead.path());
+        let mut kept = sleeper(living.path());
+        std::fs::write(dead.path().join("owner"), "4194304 1").unwrap();
+        end_leftovers(&root);
+        assert_eq!(left.wait(Duration::from_secs(30)).unwrap(), None, "ended by a signal");
+        assert!(kept.check().is_ok());
+        drop((left, kept, dead, living));
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_process_that_ended_shows_its_last_lines() {
+        let root = std::env::temp_dir().join(format!("rig-tail-{}", std::process::id()));
+        let run = RunFolder::make(&root).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo first; echo the reason >&2; exit 3"]);
+        let mut process = Process::start(run.path(), "failing", command).unwrap();
+        assert_eq!(process.wait(Duration::from_secs(30)).unwrap(), Some(3));
+        let error = process.check().unwrap_err().to_string();
+        assert!(error.contains("failing ended with exit status: 3") && error.contains("the reason"), "{error}");
+        drop((process, run));
+        std::fs::remove_dir_all(root).unwrap();
+    }
+}

@@ -1,0 +1,353 @@
+//! Passes against an API server with faults: what lands is told once, what does not is not told, and a lost answer is
+//! neither.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::to_bytes;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use noderotation_controller::api::Api;
+use noderotation_controller::events::{Event, Recorder};
+use noderotation_controller::leader::Term;
+use noderotation_controller::metrics::Metrics;
+use noderotation_controller::notices::Notices;
+use noderotation_controller::objects::{Kept, PolicyObject};
+use noderotation_controller::pass::Rotation;
+use noderotation_controller::queue::Queue;
+use noderotation_controller::watch::view::{Sink, View};
+use noderotation_rotation::world::{Claim, Node, Pool, Settings};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::Receiver;
+use tokio_util::sync::CancellationToken;
+
+const POOL: &str = "/apis/karpenter.sh/v1/nodepools/api";
+const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/old";
+const NODE: &str = "/api/v1/nodes/node-old";
+
+/// What goes wrong with the next write whose path and body contain these.
+#[derive(Clone, Debug)]
+struct Fault {
+    path: &'static str,
+    body: &'static str,
+    what: What,
+    times: usize,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    /// Answers this code without doing anything.
+    Code(u16),
+    /// Does it, and the answer is lost.
+    LostAnswer,
+    /// Somebody else writes this annotation first.
+    Overtaken(&'static str, &'static str),
+    /// The object goes first.
+    Vanishes,
+}
+
+#[derive(Default)]
+struct Server {
+    objects: BTreeMap<String, Value>,
+    version: u64,
+    faults: Vec<Fault>,
+    writes: Vec<String>,
+}
+
+impl Server {
+    fn put(&mut self, path: &str, mut object: Value) {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        self.objects.insert(path.to_owned(), object);
+    }
+
+    fn annotate(&mut self, path: &str, key: &str, value: &str) {
+        let mut object = self.objects[path].clone();
+        object["metadata"]["annotations"][key] = value.into();
+        self.put(path, object);
+    }
+
+    fn annotation(&self, path: &str, key: &str) -> Option<String> {
+        self.objects[path]["metadata"]["annotations"][format!("noderotation.io/{key}")].as_str().map(str::to_owned)
+    }
+
+    fn answer(&mut self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        if method == "GET" {
+            return match self.objects.get(path) {
+                Some(object) => (200, object.clone()),
+                None if path == "/api/v1/pods" => (200, json!({"metadata": {}, "items": []})),
+                None => (404, status(404)),
+            };
+        }
+        self.writes.push(format!("{method} {path}"));
+        let text = body.to_string();
+        let hit = self.faults.iter().position(|f| f.times > 0 && path.contains(f.path) && text.contains(f.body));
+        let fault = hit.map(|i| {
+            self.faults[i].times -= 1;
+            self.faults[i].what.clone()
+        });
+        match fault {
+            Some(What::Code(code)) => return (code, status(code)),
+            Some(What::LostAnswer) => {
+                self.write(method, path, body);
+                return (500, status(500));
+            }
+            Some(What::Overtaken(key, value)) => self.annotate(path, key, value),
+            Some(What::Vanishes) => {
+                self.objects.remove(path);
+            }
+            None => {}
+        }
+        self.write(method, path, body)
+    }
+
+    fn write(&mut self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        if method == "POST" {
+            let name = body["metadata"]["name"].as_str().unwrap_or_default();
+            let path = format!("{path}/{name}");
+            let mut object = body.clone();
+            object["metadata"]["uid"] = "uid-pod".into();
+            object["status"] = json!({"phase": "Pending"});
+            self.put(&path, object);
+            return (201, self.objects[&path].clone());
+        }
+        let Some(object) = self.objects.get(path).cloned() else { return (404, status(404)) };
+        if method == "DELETE" {
+            self.objects.remove(path);
+            return (200, object);
+        }
+        if body["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+            return (409, status(409));
+        }
+        let mut object = object;
+        merge(&mut object, body);
+        self.put(path, object);
+        (200, self.objects[path].clone())
+    }
+}
+
+fn merge(into: &mut Value, patch: &Value) {
+    for (key, value) in patch.as_object().unwrap() {
+        match value {
+            Value::Null => {
+                if let Some(object) = into.as_object_mut() {
+                    object.remove(key);
+                }
+            }
+            Value::Object(_) => merge(&mut into[key], value),
+            other => into[key] = other.clone(),
+        }
+    }
+}
+
+fn status(code: u16) -> Value {
+    json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "message": format!("scripted {code}"), "reason": "Scripted"})
+}
+
+async fn serve(State(server): State<Arc<Mutex<Server>>>, request: Request) -> Response {
+    let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
+    let bytes = to_bytes(request.into_body(), 1 << 20).await.unwrap();
+    let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+    let (code, answer) = server.lock().unwrap().answer(&method, &path, &body);
+    (StatusCode::from_u16(code).unwrap(), [("content-type", "application/json")], answer.to_string()).into_response()
+}
+
+struct Scene {
+    server: Arc<Mutex<Server>>,
+    rotation: Arc<Rotation>,
+    events: Receiver<Event>,
+    told: Vec<&'static str>,
+}
+
+impl Scene {
+    /// One pool with one old node, always in its window; a worker that waits for a trigger.
+    async fn start(faults: Vec<Fault>) -> Self {
+        let mut server = Server { faults, ..Server::default() };
+        let labels = json!({"karpenter.sh/nodepool": "api", "kubernetes.io/hostname": "node-old"});
+        server.put(POOL, json!({
+            "metadata": {"name": "api", "uid": "uid-api", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {}},
+            "spec": {"template": {"spec": {"expireAfter": "336h", "terminationGracePeriod": "1h"}}},
+        }));
+        let born = Timestamp::now() - jiff::SignedDuration::from_hours(335);
+        server.put(CLAIM, json!({
+            "metadata": {"name": "old", "uid": "uid-old", "creationTimestamp": born.to_string(), "labels": labels, "annotations": {}},
+            "spec": {"expireAfter": "336h", "terminationGracePeriod": "1h"},
+            "status": {"nodeName": "node-old", "conditions": [{"type": "Ready", "status": "True"}]},
+        }));
+        server.put(
+            NODE,
+            json!({
+                "metadata": {"name": "node-old", "uid": "uid-node", "labels": labels, "annotations": {}}, "spec": {},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+            }),
+        );
+        let server = Arc::new(Mutex::new(server));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let routes = Router::new().fallback(serve).with_state(server.clone());
+        tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
+
+        let mut config = kube::Config::new(url.parse().unwrap());
+        config.default_retry = false;
+        let metrics = Arc::new(Metrics::new());
+        let api = Api::new(kube::Client::try_from(config).unwrap(), 1000, 1000, metrics.clone());
+        let queue = Arc::new(Queue::default());
+        let view = Arc::new(View::new(queue.clone(), Arc::default()));
+        {
+            let server = server.lock().unwrap();
+            let text = |path: &str| server.objects[path].to_string();
+            view.put(Pool::read(&text(POOL)).unwrap());
+            view.put(Claim::read(&text(CLAIM)).unwrap());
+            view.put(Node::read(&text(NODE)).unwrap());
+        }
+        let all = json!(["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]);
+        let policy = json!({
+            "metadata": {"name": "p", "uid": "uid-p", "resourceVersion": "1", "generation": 1},
+            "spec": {"nodePoolSelector": {}, "maintenanceWindows": [{"timezone": "UTC", "days": all, "start": "00:00", "end": "24:00"}]},
+        });
+        view.put(PolicyObject::read(&policy.to_string()).unwrap());
+        let (recorder, events) = Recorder::new();
+        let rotation = Arc::new(Rotation {
+            api,
+            view,
+            queue,
+            term: Term::until(tokio::time::Instant::now() + Duration::from_secs(3600)),
+            settings: Arc::new(Settings { namespace: "ns".into(), priority_class: "pc".into(), image: "pause".into() }),
+            metrics,
+            recorder,
+            notices: Notices::default(),
+            stop: CancellationToken::new(),
+        });
+        tokio::spawn(rotation.clone().work());
+        Self { server, rotation, events, told: Vec::new() }
+    }
+
+    /// Waits for a condition of the server, generously.
+    async fn until(&mut self, what: &str, holds: impl Fn(&Server) -> bool) {
+        for _ in 0..2_000 {
+            while let Ok(event) = self.events.try_recv() {
+                self.told.push(event.reason);
+            }
+            if holds(&self.server.lock().unwrap()) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("waited in vain for {what}; writes: {:?}, told: {:?}", self.server.lock().unwrap().writes, self.told);
+    }
+
+    async fn until_reserved(&mut self) {
+        self.until("the placeholder", |s| s.objects.keys().any(|k| k.contains("/pods/surge-old"))).await;
+    }
+
+    fn count(&self, reason: &str) -> usize {
+        self.told.iter().filter(|r| **r == reason).count()
+    }
+}
+
+fn fault(path: &'static str, body: &'static str, what: What) -> Vec<Fault> {
+    vec![Fault { path, body, what, times: 1 }]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_fault_all_lands_and_is_told_once() {
+    let mut scene = Scene::start(Vec::new()).await;
+    scene.until_reserved().await;
+    assert_eq!(scene.count("RotationStarted"), 1);
+    let server = scene.server.lock().unwrap();
+    assert_eq!(server.annotation(POOL, "active-rotation").as_deref(), Some("old"));
+    assert_eq!(server.annotation(CLAIM, "state").as_deref(), Some("pending"));
+    assert_eq!(server.objects[NODE]["spec"]["unschedulable"], true);
+    assert_eq!(server.writes.len(), 5, "{:?}", server.writes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unrelated_writer_only_costs_a_second_try() {
+    let mut scene = Scene::start(fault(POOL, "active-rotation", What::Overtaken("other.example/note", "x"))).await;
+    scene.until_reserved().await;
+    assert_eq!(scene.count("RotationStarted"), 1);
+    assert_eq!(scene.server.lock().unwrap().objects[POOL]["metadata"]["annotations"]["other.example/note"], "x");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_else_decided_meanwhile_holds() {
+    let mut scene =
+        Scene::start(fault(POOL, "active-rotation", What::Overtaken("noderotation.io/freeze", "2099-01-01T00:00:00Z")))
+            .await;
+    scene.until("the lost race", |s| s.annotation(POOL, "freeze").is_some()).await;
+    let metrics = scene.rotation.metrics.clone();
+    scene.until("a clean pass after it", |_| metrics.render().contains("reconcile_total{result=\"clean\"} ")).await;
+    let server = scene.server.lock().unwrap();
+    assert_eq!(server.annotation(POOL, "active-rotation"), None, "anchored although frozen");
+    assert_eq!(scene.count("RotationStarted"), 0, "told what did not happen");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_whose_answer_was_lost_is_gone_on_from_and_not_told() {
+    let mut scene = Scene::start(fault(POOL, "active-rotation", What::LostAnswer)).await;
+    scene.until_reserved().await;
+    assert_eq!(scene.count("RotationStarted"), 0, "it may have landed: nobody may say so");
+    let anchors = scene.server.lock().unwrap().writes.iter().filter(|w| w.ends_with("nodepools/api")).count();
+    assert_eq!(anchors, 2, "the stamp and one anchor");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_in_trouble_is_asked_again_after_the_backoff_and_it_is_told_once() {
+    let faults = vec![Fault { path: POOL, body: "active-rotation", what: What::Code(500), times: 2 }];
+    let mut scene = Scene::start(faults).await;
+    scene.until_reserved().await;
+    assert_eq!(scene.count("RotationStarted"), 1);
+    assert!(scene.rotation.metrics.render().contains("noderotation_retries_total{loop=\"rotation\"}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_is_told_and_nothing_goes_on_without_it() {
+    let faults = vec![Fault { path: NODE, body: "cordoned", what: What::Code(403), times: 2 }];
+    let mut scene = Scene::start(faults).await;
+    scene.until_reserved().await;
+    assert_eq!(scene.count("WriteRefused"), 1, "once for a message: {:?}", scene.told);
+    let server = scene.server.lock().unwrap();
+    let freeze = server.writes.iter().filter(|w| w.ends_with("node-old")).count();
+    assert_eq!(freeze, 3, "{:?}", server.writes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_vanishes_under_a_write_ends_as_expired() {
+    let mut scene = Scene::start(fault(CLAIM, "pending", What::Vanishes)).await;
+    scene.until("the release", |s| s.annotation(POOL, "active-rotation").is_none() && s.writes.len() > 2).await;
+    scene.until("its event", |_| true).await;
+    assert_eq!(scene.count("RotationExpired"), 1, "{:?}", scene.told);
+    assert!(!scene.server.lock().unwrap().objects.keys().any(|k| k.contains("surge-")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_term_nothing_is_written() {
+    let mut scene = Scene::start(Vec::new()).await;
+    scene.until_reserved().await;
+    let over = Rotation {
+        api: scene.rotation.api.clone(),
+        view: scene.rotation.view.clone(),
+        queue: Arc::new(Queue::default()),
+        term: Term::until(tokio::time::Instant::now()),
+        settings: scene.rotation.settings.clone(),
+        metrics: Arc::new(Metrics::new()),
+        recorder: scene.rotation.recorder.clone(),
+        notices: Notices::default(),
+        stop: CancellationToken::new(),
+    };
+    scene.rotation.stop.cancel();
+    scene.server.lock().unwrap().annotate(CLAIM, "noderotation.io/state", "");
+    let before = scene.server.lock().unwrap().writes.len();
+    let claim = Claim::read(&scene.server.lock().unwrap().objects[CLAIM].to_string()).unwrap();
+    over.view.put(claim);
+    over.queue.trigger("api");
+    let (metrics, over) = (over.metrics.clone(), Arc::new(over));
+    tokio::spawn(over.work());
+    scene.until("the pass to fail", |_| metrics.render().contains("reconcile_total{result=\"failed\"} ")).await;
+    assert_eq!(scene.server.lock().unwrap().writes.len(), before);
+}
