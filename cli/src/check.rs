@@ -1,9 +1,9 @@
 //! `check`: what admission would say of these policies and NodePools together.
 
 use jiff::Timestamp;
+use noderotation_shared::admission::judge_pool;
 use noderotation_shared::duration::human;
-use noderotation_shared::feasibility::{self, Cadence, Derived, Severity};
-use noderotation_shared::governance::{Governance, govern};
+use noderotation_shared::feasibility::{Derived, Finding, Severity};
 use noderotation_shared::instant;
 use noderotation_shared::policy::Policy;
 use noderotation_shared::problem::Problem;
@@ -167,52 +167,22 @@ fn next_windows(policy: &Policy, now: Timestamp) -> Vec<Window> {
 }
 
 fn pool_report(pool: &PoolInput, input: &Input, now: Timestamp, nodes: u32) -> PoolReport {
-    let mut report = PoolReport {
-        name: pool.name.clone(),
+    let policies = input.policies.iter().map(|p| &p.stored);
+    let verdict = judge_pool(&pool.draft, policies, i64::from(nodes), now);
+    let finding = |f: Finding| FindingReport {
+        severity: if f.severity() == Severity::Fatal { "fatal" } else { "warn" },
+        code: f.code.to_string(),
+        message: f.message,
+    };
+    PoolReport {
+        name: pool.draft.name.clone(),
         file: pool.place.file.clone(),
         document: pool.place.document,
-        governed_by: None,
-        refusals: pool.problems.iter().map(ToString::to_string).collect(),
-        derived: None,
-        findings: Vec::new(),
-    };
-    match govern(&pool.labels, input.policies.iter().map(|p| &p.stored)) {
-        Governance::Unmatched => {}
-        Governance::Governed(winner, policy) => {
-            report.governed_by = Some(winner.name.clone());
-            if pool.is_static {
-                report.refusals.push(format!(
-                    "spec.replicas: a static NodePool cannot surge, so RotationPolicy {} must not govern it; remove its label, or narrow the selector",
-                    winner.name
-                ));
-            }
-            let cadence = Cadence::of(policy, now);
-            let facts = feasibility::PoolFacts { claims: i64::from(nodes), ..pool.facts };
-            report.derived = Some(derived_report(&feasibility::derive(policy, &cadence, &facts)));
-            report.findings = feasibility::findings(policy, &cadence, &facts, [])
-                .into_iter()
-                .map(|f| FindingReport {
-                    severity: if f.severity() == Severity::Fatal { "fatal" } else { "warn" },
-                    code: f.code.to_string(),
-                    message: f.message,
-                })
-                .collect();
-        }
-        Governance::Conflict(tied) => {
-            let names: Vec<&str> = tied.iter().map(|p| p.name.as_str()).collect();
-            report.refusals.push(format!(
-                "metadata.labels: RotationPolicies {} are equally specific, so none of them would govern; add a label to one's selector",
-                names.join(", ")
-            ));
-        }
-        Governance::Invalid(winner, _) => {
-            report.governed_by = Some(winner.name.clone());
-            report
-                .refusals
-                .push(format!("RotationPolicy {} would govern and is invalid: nothing would rotate", winner.name));
-        }
+        governed_by: verdict.governed_by,
+        refusals: verdict.refusals,
+        derived: verdict.derived.as_ref().map(derived_report),
+        findings: verdict.findings.into_iter().map(finding).collect(),
     }
-    report
 }
 
 fn derived_report(d: &Derived) -> DerivedReport {

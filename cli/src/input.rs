@@ -1,14 +1,10 @@
 //! Policies and NodePools from files: YAML with any number of documents, JSON, Lists, `-` for standard input.
 
-use std::collections::BTreeMap;
 use std::io::Read;
 
 use anyhow::{Context, bail};
-use jiff::SignedDuration;
-use noderotation_shared::feasibility::PoolFacts;
+use noderotation_shared::admission::PoolDraft;
 use noderotation_shared::governance::StoredPolicy;
-use noderotation_shared::problem::{Problem, quoted};
-use noderotation_shared::{duration, instant, keys};
 use serde_json::Value;
 
 /// Where an object stands.
@@ -40,16 +36,8 @@ pub struct PolicyInput {
 pub struct PoolInput {
     /// Where.
     pub place: Place,
-    /// Its name.
-    pub name: String,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// `spec.replicas` is set.
-    pub is_static: bool,
-    /// What the findings need.
-    pub facts: PoolFacts,
-    /// What is wrong with the parts that concern us.
-    pub problems: Vec<Problem>,
+    /// What was read.
+    pub draft: PoolDraft,
 }
 
 /// Everything that was read.
@@ -112,7 +100,10 @@ impl Input {
                 let stored = StoredPolicy::read(&name, None, &spec);
                 self.policies.push(PolicyInput { place: place.clone(), stored, spec });
             }
-            ("karpenter.sh", "NodePool") => self.pools.push(pool(object, place)?),
+            ("karpenter.sh", "NodePool") => {
+                named(object, place)?;
+                self.pools.push(PoolInput { place: place.clone(), draft: PoolDraft::read(object) });
+            }
             _ => self.others += 1,
         }
         Ok(())
@@ -122,76 +113,4 @@ impl Input {
 fn named(object: &Value, place: &Place) -> anyhow::Result<String> {
     let name = object.pointer("/metadata/name").and_then(Value::as_str).filter(|name| !name.is_empty());
     name.map(str::to_owned).with_context(|| format!("{place}: metadata.name is missing"))
-}
-
-fn pool(object: &Value, place: &Place) -> anyhow::Result<PoolInput> {
-    let name = named(object, place)?;
-    let mut problems = Vec::new();
-    let mut field = |name: &str, never: bool| -> Option<SignedDuration> {
-        let path = format!("spec.template.spec.{name}");
-        let value = object.pointer(&format!("/spec/template/spec/{name}"))?;
-        let text = value.as_str().unwrap_or_default();
-        if never && text == "Never" {
-            return None;
-        }
-        let read = duration::parse(text);
-        if read.is_none() {
-            problems.push(Problem::new(
-                path,
-                value,
-                "must be a Go duration",
-                if never { "720h or Never" } else { "1h" },
-            ));
-        }
-        read
-    };
-    // Karpenter's own default is 720h
-    let expire_after = match object.pointer("/spec/template/spec/expireAfter") {
-        None => Some(SignedDuration::from_hours(720)),
-        Some(_) => field("expireAfter", true),
-    };
-    let termination_grace_period = field("terminationGracePeriod", false);
-    problems.extend(freeze_problem(object));
-    problems.extend(template_problems(object));
-    let labels = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
-    Ok(PoolInput {
-        place: place.clone(),
-        name,
-        labels: labels.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect(),
-        is_static: object.pointer("/spec/replicas").is_some_and(|r| !r.is_null()),
-        facts: PoolFacts { expire_after, termination_grace_period, claims: 0 },
-        problems,
-    })
-}
-
-fn freeze_problem(object: &Value) -> Option<Problem> {
-    let value = object.pointer("/metadata/annotations")?.get(keys::FREEZE)?;
-    let text = value.as_str().unwrap_or_default();
-    instant::parse(text).is_none().then(|| {
-        Problem::new(
-            format!("metadata.annotations[{}]", keys::FREEZE),
-            quoted(text),
-            "must be an RFC 3339 instant; a relative time would be renewed by every sync",
-            "an instant such as 2026-12-26T00:00:00Z",
-        )
-    })
-}
-
-/// Our keys in a template would land on every new NodeClaim.
-fn template_problems(object: &Value) -> Vec<Problem> {
-    ["labels", "annotations"]
-        .into_iter()
-        .flat_map(|map| {
-            let path = format!("spec.template.metadata.{map}");
-            let keys = object.pointer(&format!("/spec/template/metadata/{map}")).and_then(Value::as_object);
-            keys.into_iter().flatten().filter(|(key, _)| key.starts_with(keys::PREFIX)).map(move |(key, value)| {
-                Problem::new(
-                    format!("{path}[{key}]"),
-                    value,
-                    "would be copied to every new NodeClaim and Node, whose rotation it would falsify",
-                    "nothing; put it on the NodePool or NodeClaim that it is meant for",
-                )
-            })
-        })
-        .collect()
 }

@@ -23,6 +23,7 @@
     )
 )]
 
+pub mod admission;
 pub mod api;
 pub mod duration;
 pub mod feasibility;
