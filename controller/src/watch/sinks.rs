@@ -203,7 +203,12 @@ impl Sink<PolicyObject> for View {
     }
 
     fn settle(&self, uids: &HashSet<Box<str>>) {
-        let vanished = self.lock().policies.settle(uids);
+        let mut c = self.lock();
+        let vanished = c.policies.settle(uids);
+        for policy in &vanished {
+            c.cadences.remove(&policy.meta.name);
+        }
+        drop(c);
         if !vanished.is_empty() {
             self.trigger_all();
         }
