@@ -433,6 +433,21 @@ fn a_surge_that_never_comes_is_rolled_back() {
     assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("draining"));
 }
 
+/// Being unschedulable is how a placeholder asks Karpenter for a node; only one that still is after the time in which a
+/// node is expected (5m) is told.
+#[test]
+fn a_placeholder_without_a_node_is_told_when_it_is_late() {
+    let mut c = Cluster::new(&spec());
+    c.provisions = false;
+    c.run();
+    c.placeholder.as_mut().unwrap().unschedulable = Some("0/3 nodes are available".into());
+    let told = |d: &Decision| d.notes.iter().any(|n| matches!(n, Note::SurgeUnschedulable { .. }));
+    let decision = c.after(10).run();
+    assert!(!told(&decision));
+    assert_eq!(decision.wake_at, Some(at("2026-12-04T18:05:00Z")));
+    assert!(told(&c.after(290).run()));
+}
+
 #[test]
 fn a_foreign_deletion_while_pending_drops_the_placeholder_first() {
     let mut c = Cluster::new(&spec());

@@ -110,6 +110,12 @@ async fn a_budget_holds_the_drain_and_nothing_else_starts_in_that_pool() {
         world::rotated(rig, "held", claim).await.unwrap();
     }
     world::settled(rig, "held", 2).await.unwrap();
+    for claim in &held {
+        assert!(
+            world::events(rig, "SurgeUnschedulable", claim).await.unwrap().is_empty(),
+            "told of every young placeholder"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -186,6 +192,8 @@ async fn capacity_that_never_comes_is_rolled_back_and_tried_again_after_its_back
     assert_eq!(node().await, before, "the old node is as it was before");
     assert!(world::placeholders(rig).await.unwrap().is_empty());
     let note = world::event(rig, "RotationFailed", &claims[0]).await.unwrap();
+    let late = world::event(rig, "SurgeUnschedulable", &claims[0]).await.unwrap();
+    assert!(late.contains("not schedulable"), "{late}");
     assert!(note.contains("attempt 1 failed") && note.contains("readyTimeout 15s"), "{note}");
     // what was launched for us and never registered is taken back
     rig.wait("the surge claim to be reaped", PATIENCE, async || {

@@ -140,14 +140,7 @@ fn cross(pass: &mut Pass<'_>, rule: &Rule, claim: &Claim, started_at: Timestamp,
     let ready = match surge::ready(world, claim, started_at) {
         Ok(ready) => ready,
         Err(why) => {
-            if let Some(message) =
-                world.placeholder.as_ref().filter(|p| p.node.is_empty()).and_then(|p| p.unschedulable.clone())
-            {
-                pass.note(Note::SurgeUnschedulable {
-                    claim: claim.meta.name.to_string(),
-                    message: message.to_string(),
-                });
-            }
+            note_unschedulable(pass, rule, claim, started_at);
             pass.note(Note::AwaitingSurge { claim: claim.meta.name.to_string(), why, until: timeout });
             return None;
         }
@@ -168,6 +161,20 @@ fn cross(pass: &mut Pass<'_>, rule: &Rule, claim: &Claim, started_at: Timestamp,
         return Some(step);
     }
     Some(to_draining(claim))
+}
+
+/// A young placeholder is always unschedulable, since that is how Karpenter is asked; one that still is when its node
+/// should be there is worth a word.
+fn note_unschedulable(pass: &mut Pass<'_>, rule: &Rule, claim: &Claim, started_at: Timestamp) {
+    let world = pass.world;
+    let pending = world.placeholder.as_ref().filter(|p| p.node.is_empty());
+    let Some(message) = pending.and_then(|p| p.unschedulable.clone()) else { return };
+    let expected = world.derived(rule).provisioning_estimate.min(rule.policy.surge.ready_timeout / 2);
+    let late = plus(started_at, expected);
+    if pass.now < late {
+        return pass.wake(late);
+    }
+    pass.note(Note::SurgeUnschedulable { claim: claim.meta.name.to_string(), message: message.to_string() });
 }
 
 /// The pool's side of the crossing. What is stored already stays: each of these is written once.
