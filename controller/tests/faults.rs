@@ -229,11 +229,20 @@ impl Scene {
 
     /// Waits for a condition of the server, generously.
     async fn until(&mut self, what: &str, holds: impl Fn(&Server) -> bool) {
+        self.wait(what, |scene| holds(&scene.server.lock().unwrap())).await;
+    }
+
+    /// Waits for an event: it follows its write, so it may come after what the server shows.
+    async fn until_told(&mut self, reason: &str) {
+        self.wait(reason, |scene| scene.count(reason) > 0).await;
+    }
+
+    async fn wait(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         for _ in 0..2_000 {
             while let Ok(event) = self.events.try_recv() {
                 self.told.push(event.reason);
             }
-            if holds(&self.server.lock().unwrap()) {
+            if holds(self) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -258,6 +267,7 @@ fn fault(path: &'static str, body: &'static str, what: What) -> Vec<Fault> {
 async fn without_a_fault_all_lands_and_is_told_once() {
     let mut scene = Scene::start(Vec::new()).await;
     scene.until_reserved().await;
+    scene.until_told("RotationStarted").await;
     assert_eq!(scene.count("RotationStarted"), 1);
     let server = scene.server.lock().unwrap();
     assert_eq!(server.annotation(POOL, "active-rotation").as_deref(), Some("old"));
@@ -270,6 +280,7 @@ async fn without_a_fault_all_lands_and_is_told_once() {
 async fn an_unrelated_writer_only_costs_a_second_try() {
     let mut scene = Scene::start(fault(POOL, "active-rotation", What::Overtaken("other.example/note", "x"))).await;
     scene.until_reserved().await;
+    scene.until_told("RotationStarted").await;
     assert_eq!(scene.count("RotationStarted"), 1);
     assert_eq!(scene.server.lock().unwrap().objects[POOL]["metadata"]["annotations"]["other.example/note"], "x");
 }
@@ -301,6 +312,7 @@ async fn a_server_in_trouble_is_asked_again_after_the_backoff_and_it_is_told_onc
     let faults = vec![Fault { path: POOL, body: "active-rotation", what: What::Code(500), times: 2 }];
     let mut scene = Scene::start(faults).await;
     scene.until_reserved().await;
+    scene.until_told("RotationStarted").await;
     assert_eq!(scene.count("RotationStarted"), 1);
     assert!(scene.rotation.metrics.render().contains("noderotation_retries_total{loop=\"rotation\"}"));
 }
@@ -310,6 +322,7 @@ async fn a_refusal_is_told_and_nothing_goes_on_without_it() {
     let faults = vec![Fault { path: NODE, body: "cordoned", what: What::Code(403), times: 2 }];
     let mut scene = Scene::start(faults).await;
     scene.until_reserved().await;
+    scene.until_told("WriteRefused").await;
     assert_eq!(scene.count("WriteRefused"), 1, "once for a message: {:?}", scene.told);
     let server = scene.server.lock().unwrap();
     let freeze = server.writes.iter().filter(|w| w.ends_with("node-old")).count();
@@ -320,7 +333,7 @@ async fn a_refusal_is_told_and_nothing_goes_on_without_it() {
 async fn a_claim_that_vanishes_under_a_write_ends_as_expired() {
     let mut scene = Scene::start(fault(CLAIM, "pending", What::Vanishes)).await;
     scene.until("the release", |s| s.annotation(POOL, "active-rotation").is_none() && s.writes.len() > 2).await;
-    scene.until("its event", |_| true).await;
+    scene.until_told("RotationExpired").await;
     assert_eq!(scene.count("RotationExpired"), 1, "{:?}", scene.told);
     assert!(!scene.server.lock().unwrap().objects.keys().any(|k| k.contains("surge-")));
 }

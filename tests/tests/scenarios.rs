@@ -46,7 +46,7 @@ async fn a_closed_window_writes_nothing_and_its_opening_needs_no_event() {
     let claims = pool_of(&product, "api", 1).await;
     // the next whole minute that leaves time to see the closed window first
     let now = Timestamp::now();
-    let open = Timestamp::from_second((now.as_second() + 35).div_euclid(60) * 60 + 60).unwrap();
+    let open = Timestamp::from_second((now.as_second() + 45).div_euclid(60) * 60 + 60).unwrap();
     let mut policy = world::policy("api");
     policy["spec"]["maintenanceWindows"] = world::window(open, 10);
     rig.apply(&policy).unwrap();
