@@ -1,42 +1,30 @@
 //! Marks whose value cannot be read, and what is done instead (§8, *Unreadable*): each is told once.
 
-use noderotation_shared::duration;
-use noderotation_shared::instant;
 use noderotation_shared::keys::{
-    DRAINING_AT, FAILED_AT, LAST_FAILURE_AT, LAST_ROTATION_AT, RETRY_COUNT, ROTATE, STARTED_AT, STATE, SURGE_WAIT,
-    WINDOW_OPENED_AT,
+    self, DRAINING_AT, FAILED_AT, LAST_FAILURE_AT, LAST_ROTATION_AT, RETRY_COUNT, ROTATE, STARTED_AT, STATE,
+    SURGE_WAIT, WINDOW_OPENED_AT,
 };
 
 use crate::decide::Pass;
 use crate::note::Note;
 use crate::world::Meta;
 
-type Readable = fn(&str) -> bool;
-
-fn is_instant(text: &str) -> bool {
-    instant::parse(text).is_some()
-}
-
-/// Keys of a NodePool, how their values read, and what an unreadable one counts as.
-const OF_POOL: [(&str, Readable, &str); 5] = [
-    (WINDOW_OPENED_AT, is_instant, "written anew in the window, removed outside"),
-    (LAST_ROTATION_AT, is_instant, "no pause runs from it"),
-    (LAST_FAILURE_AT, is_instant, "no pause runs from it"),
-    (DRAINING_AT, is_instant, "the drain's length is left out"),
-    (SURGE_WAIT, |t| duration::parse(t).is_some(), "the surge's length is left out"),
+/// Keys of a NodePool, and what an unreadable value counts as.
+const OF_POOL: [(&str, &str); 5] = [
+    (WINDOW_OPENED_AT, "written anew in the window, removed outside"),
+    (LAST_ROTATION_AT, "no pause runs from it"),
+    (LAST_FAILURE_AT, "no pause runs from it"),
+    (DRAINING_AT, "the drain's length is left out"),
+    (SURGE_WAIT, "the surge's length is left out"),
 ];
 
 /// The same of a NodeClaim.
-const OF_CLAIM: [(&str, Readable, &str); 5] = [
-    (
-        STATE,
-        |t| matches!(t, "pending" | "draining" | "failed" | "expired"),
-        "counts as pending where anchored, else as none",
-    ),
-    (STARTED_AT, is_instant, "stamped anew"),
-    (FAILED_AT, is_instant, "the claim counts as past its backoff"),
-    (RETRY_COUNT, |t| t.parse::<i64>().is_ok_and(|n| n >= 1), "counts as 1"),
-    (ROTATE, |t| matches!(t, "now" | "next-window"), "no request; write now or next-window"),
+const OF_CLAIM: [(&str, &str); 5] = [
+    (STATE, "counts as pending where anchored, else as none"),
+    (STARTED_AT, "stamped anew"),
+    (FAILED_AT, "the claim counts as past its backoff"),
+    (RETRY_COUNT, "counts as 1"),
+    (ROTATE, "no request; write now or next-window"),
 ];
 
 /// Notes every unreadable mark of the pool and its claims, and stamps that lie in the future.
@@ -54,12 +42,10 @@ pub(crate) fn note(pass: &mut Pass<'_>) {
     pass.notes.extend(found);
 }
 
-fn unreadable(kind: &str, meta: &Meta, keys: &[(&'static str, Readable, &'static str)]) -> Vec<Note> {
-    let is_bad = |key: &str, readable: Readable| meta.marks.get(key).is_some_and(|value| !readable(value));
-    keys.iter()
-        .filter(|(key, readable, _)| is_bad(key, *readable))
-        .map(|(key, _, used)| one(kind, meta, key, used))
-        .collect()
+fn unreadable(kind: &str, meta: &Meta, of: &[(&'static str, &'static str)]) -> Vec<Note> {
+    let reads = |key: &str, value: &str| keys::find(key).is_some_and(|known| known.format.reads(value));
+    let is_bad = |key: &str| meta.marks.get(key).is_some_and(|value| !reads(key, value));
+    of.iter().filter(|(key, _)| is_bad(key)).map(|(key, used)| one(kind, meta, key, used)).collect()
 }
 
 fn one(kind: &str, meta: &Meta, key: &'static str, used: &'static str) -> Note {

@@ -40,7 +40,7 @@ impl Marks {
     pub fn of<'a>(annotations: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         annotations
             .into_iter()
-            .filter_map(|(key, value)| Some((keys::ALL.iter().find(|k| k.name == key)?.name, value.into())))
+            .filter_map(|(key, value)| Some((keys::find(key)?.name, value.into())))
             .collect::<Vec<_>>()
             .into()
     }

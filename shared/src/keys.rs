@@ -2,6 +2,8 @@
 //!
 //! This is the only place that spells a key.
 
+use crate::{duration, instant};
+
 /// The prefix of every key of ours.
 pub const PREFIX: &str = "noderotation.io/";
 
@@ -48,6 +50,25 @@ pub enum Format {
     Text,
     /// A JSON object.
     Json,
+}
+
+impl Format {
+    /// Whether a value can be read.
+    pub fn reads(self, value: &str) -> bool {
+        match self {
+            Self::ClaimName | Self::Text => !value.trim().is_empty(),
+            Self::Instant => instant::parse(value).is_some(),
+            Self::Duration => duration::parse(value).is_some(),
+            Self::Count => value.parse::<i64>().is_ok_and(|n| n >= 1),
+            Self::OneOf(words) => words.contains(&value),
+            Self::Json => serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(value).is_ok(),
+        }
+    }
+}
+
+/// What is known of a key; `None` for a stranger's.
+pub fn find(name: &str) -> Option<&'static Key> {
+    ALL.iter().find(|key| key.name == name)
 }
 
 /// One key with everything that is known of it.
@@ -146,6 +167,24 @@ mod tests {
             assert_eq!(key.name.starts_with(PREFIX), key.owner != Owner::Karpenter, "{}", key.name);
         }
         assert_eq!(ALL.len(), 22);
+    }
+
+    #[test]
+    fn values_read_as_their_format_says() {
+        for (key, good, bad) in [
+            (ACTIVE_ROTATION, "api-1", ""),
+            (DRAINING_AT, "2026-12-06T14:00:00Z", "yesterday"),
+            (SURGE_WAIT, "4m5s", "4 minutes"),
+            (RETRY_COUNT, "3", "0"),
+            (STATE, "pending", "Pending"),
+            (ROTATE, "next-window", "later"),
+            (BREAK_GLASS, "incident 7", " "),
+            (NOMINATION, "{}", "[]"),
+        ] {
+            let format = find(key).unwrap().format;
+            assert!(format.reads(good) && !format.reads(bad), "{key}");
+        }
+        assert!(find("example.com/other").is_none());
     }
 
     #[test]
