@@ -130,8 +130,6 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &Pool, claim_uid: 
             warn!(nodepool, nodeclaim = claim, why, "governance lost, rotation rolled back");
             on_pool("GovernanceLost", format!("the rotation of NodeClaim {claim} was rolled back: {why}"));
         }
-        Announcement::Unfroze { node, frozen } => {
-            info!(nodepool, node, "{}", if *frozen { "unfroze" } else { "uncordoned" });
-        }
+        Announcement::Unfroze { node } => info!(nodepool, node, "unfroze"),
     }
 }

@@ -107,7 +107,7 @@ async fn reread(api: &Api, view: &View, world: &mut World, request: &Request) ->
             }
         }
         Request::Patch(Patch { kind: Kind::NodeClaim, name, .. }) | Request::DeleteClaim { name, .. } => {
-            reread_claim(api, view, world, name).await
+            look::claim(api, view, world, name).await
         }
         Request::Patch(Patch { kind: Kind::Node, name, .. }) => {
             match look::node(api, view, name).await? {
@@ -130,27 +130,4 @@ async fn reread(api: &Api, view: &View, world: &mut World, request: &Request) ->
             Ok(())
         }
     }
-}
-
-async fn reread_claim(api: &Api, view: &View, world: &mut World, name: &str) -> Result<(), ReadError> {
-    let is_anchor = world.pool.anchor() == Some(name);
-    match api.get(&format!("{}/{name}", Claim::COLLECTION)).await {
-        Ok(text) => {
-            let claim = Claim::read(&text).map_err(ReadError::Other)?;
-            view.put(claim.clone());
-            world.set_claim(claim);
-            world.evidence.claim_confirmed |= is_anchor;
-        }
-        Err(ReadError::NotFound) => {
-            view.forget_claim(name);
-            world.remove_claim(name);
-            if is_anchor {
-                world.evidence.claim_gone = true;
-            } else {
-                world.evidence.surge_claim = Some(Reapable::Gone);
-            }
-        }
-        Err(other) => return Err(other),
-    }
-    Ok(())
 }

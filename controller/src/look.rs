@@ -8,12 +8,11 @@ use noderotation_rotation::size::{Load, Role, role};
 use noderotation_rotation::step::Look;
 use noderotation_rotation::world::{Claim, Node, Placeholder, Reapable, World};
 use noderotation_shared::keys;
-use noderotation_shared::quantity::{Quantity, Resources};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::api::{Api, ReadError};
-use crate::objects::Kept;
+use crate::objects::{Kept, amounts};
 use crate::watch::View;
 use crate::watch::view::Sink;
 
@@ -59,24 +58,28 @@ fn world_namespace(world: &World) -> String {
     world.settings.namespace.clone()
 }
 
-/// The anchored claim: its state, or the API server's own word that it is gone.
-async fn claim(api: &Api, view: &View, world: &mut World, name: &str) -> Result<(), ReadError> {
+/// A claim, live: its state, or the API server's own word that it is gone.
+pub async fn claim(api: &Api, view: &View, world: &mut World, name: &str) -> Result<(), ReadError> {
+    let is_anchor = world.pool.anchor() == Some(name);
     match api.get(&format!("{}/{name}", Claim::COLLECTION)).await {
         Ok(text) => {
             let claim = Claim::read(&text).map_err(ReadError::Other)?;
             view.put(claim.clone());
             world.set_claim(claim);
-            world.evidence.claim_confirmed = true;
-            Ok(())
+            world.evidence.claim_confirmed |= is_anchor;
         }
         Err(ReadError::NotFound) => {
             view.forget_claim(name);
             world.remove_claim(name);
-            world.evidence.claim_gone = true;
-            Ok(())
+            if is_anchor {
+                world.evidence.claim_gone = true;
+            } else {
+                world.evidence.surge_claim = Some(Reapable::Gone);
+            }
         }
-        Err(other) => Err(other),
+        Err(other) => return Err(other),
     }
+    Ok(())
 }
 
 /// A placeholder, live.
@@ -163,10 +166,7 @@ async fn load(api: &Api, claim: &str, node: &str) -> Result<Load, ReadError> {
     let mut load = Load {
         labels,
         requirements: is_in.map(|r| (r.key, r.values)).collect(),
-        allocatable: raw_claim.status.allocatable.map(|amounts| {
-            let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
-            amounts.iter().filter_map(|(n, v)| Some((n.clone(), Quantity::parse(&text(v))?))).collect::<Resources>()
-        }),
+        allocatable: raw_claim.status.allocatable.as_ref().map(amounts),
         ..Load::default()
     };
     let mut volumes = Vec::new();

@@ -103,7 +103,8 @@ fn lifetime(text: Option<&str>) -> Option<SignedDuration> {
     text.filter(|t| *t != "Never").and_then(duration::parse)
 }
 
-fn amounts(raw: &BTreeMap<String, Value>) -> Resources {
+/// Quantities by resource, written as text or as a number; what cannot be read is left out.
+pub fn amounts(raw: &BTreeMap<String, Value>) -> Resources {
     let text = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),

@@ -21,7 +21,7 @@ use crate::look::look;
 use crate::metrics::{Metrics, Report};
 use crate::notices::Notices;
 use crate::observe::observe;
-use crate::queue::{End, Queue, Work, random_fraction};
+use crate::queue::{End, MOST_RACES, Queue, Work, random_fraction};
 use crate::sweep;
 use crate::watch::View;
 
@@ -30,9 +30,6 @@ const SAFETY_NET: Duration = Duration::from_secs(300);
 
 /// A pass ends after so many steps, whatever they are: a backstop, a whole rotation has fewer.
 const MOST_STEPS: usize = 40;
-
-/// After so many lost races in a row a pool backs off.
-const MOST_RACES: u32 = 5;
 
 /// What every pass needs.
 pub struct Rotation {

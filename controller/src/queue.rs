@@ -35,7 +35,7 @@ struct Entry {
 }
 
 /// After so many lost races in a row a name backs off as after a failure.
-const MOST_RACES: u32 = 5;
+pub const MOST_RACES: u32 = 5;
 
 #[derive(Default)]
 struct State {

@@ -171,7 +171,7 @@ impl Pass<'_> {
     pub fn unfreeze_next(&self, claim: &str) -> Option<Step> {
         self.world.frozen_for(claim).find_map(|node| {
             let patch = crate::nodes::unfreeze(node)?;
-            let told = Announcement::Unfroze { node: node.meta.name.to_string(), frozen: true };
+            let told = Announcement::Unfroze { node: node.meta.name.to_string() };
             Some(act("unfreeze", Request::Patch(patch), vec![told]))
         })
     }

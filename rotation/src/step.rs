@@ -149,6 +149,6 @@ pub enum Announcement {
     WindowMissed { opened_at: Timestamp, eligible: usize, in_backoff: usize },
     /// Event `GovernanceLost`.
     GovernanceLost { claim: String, why: String },
-    /// Log `unfroze` or `uncordoned`.
-    Unfroze { node: String, frozen: bool },
+    /// Log `unfroze`.
+    Unfroze { node: String },
 }

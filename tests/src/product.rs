@@ -40,17 +40,9 @@ impl Product {
 
     /// Installs the chart on a rig.
     pub async fn install_on(rig: Rig) -> anyhow::Result<Self> {
-        let controller = binary("noderotation-controller")?;
         objects::system_node(&rig)?;
-        let chart = repository().join("charts/noderotation").display().to_string();
         // where the installed Pods run is the only thing said; a home of their own keeps them off the pools under test
-        rig.helm(&[
-            "install",
-            "noderotation",
-            &chart,
-            "--namespace",
-            NAMESPACE,
-            "--create-namespace",
+        let home = [
             "--wait",
             "--timeout",
             "2m",
@@ -58,16 +50,20 @@ impl Product {
             r#"controller.tolerations=[{"key":"rig/system","operator":"Exists"}]"#,
             "--set-json",
             r#"controller.nodeSelector={"rig/system":"true"}"#,
-        ])?;
-        let kubeconfig = rig.kubeconfig_for(NAMESPACE, ACCOUNT).await?;
-        Ok(Self { rig, kubeconfig, controller, started: 0.into() })
+        ];
+        Self::install_with(rig, &home).await
     }
 
     /// Installs the chart on a rig that has nobody to run its Pods.
     pub async fn install_bare(rig: Rig) -> anyhow::Result<Self> {
+        Self::install_with(rig, &[]).await
+    }
+
+    async fn install_with(rig: Rig, flags: &[&str]) -> anyhow::Result<Self> {
         let controller = binary("noderotation-controller")?;
         let chart = repository().join("charts/noderotation").display().to_string();
-        rig.helm(&["install", "noderotation", &chart, "--namespace", NAMESPACE, "--create-namespace"])?;
+        let install = ["install", "noderotation", &chart, "--namespace", NAMESPACE, "--create-namespace"];
+        rig.helm(&[&install, flags].concat())?;
         let kubeconfig = rig.kubeconfig_for(NAMESPACE, ACCOUNT).await?;
         Ok(Self { rig, kubeconfig, controller, started: 0.into() })
     }

@@ -83,7 +83,7 @@ impl Rig {
         let ports = Ports::free()?;
         let url = format!("https://127.0.0.1:{}", ports.api);
         write_pki(folder.path(), &url)?;
-        let client = client(&folder.path().join("kubeconfig/admin"), false).await?;
+        let client = client(&folder.path().join("kubeconfig/admin")).await?;
         let mut rig = Self { client, programs, url, extra: Vec::new(), parts: Vec::new(), folder };
         rig.start_storage(&ports, &options).await?;
         if options.bare {
@@ -316,10 +316,8 @@ async fn config(kubeconfig: &Path) -> anyhow::Result<kube::Config> {
     Ok(config)
 }
 
-async fn client(kubeconfig: &Path, lenient: bool) -> anyhow::Result<kube::Client> {
-    let mut config = config(kubeconfig).await?;
-    config.accept_invalid_certs = lenient;
-    Ok(kube::Client::try_from(config)?)
+async fn client(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
+    Ok(kube::Client::try_from(config(kubeconfig).await?)?)
 }
 
 /// A client for the health endpoint of another part, whose certificate it made itself.
