@@ -32,11 +32,15 @@ async fn request(product: &Product, claim: &str) {
     world::request(&product.rig, claim, "next-window").await.unwrap();
 }
 
-/// Waits until the controller has made a pass over the pool since now.
-async fn looked(product: &Product, controller: &Controller) {
-    let count = async || controller.sample("noderotation_reconcile_total", "clean").await.unwrap_or(0.0);
-    let before = count().await;
-    product.rig.wait("another pass", PATIENCE, async || Ok((count().await > before).then_some(()))).await.unwrap();
+/// Clean passes so far.
+async fn passes(controller: &Controller) -> f64 {
+    controller.sample("noderotation_reconcile_total", "clean").await.unwrap_or(0.0)
+}
+
+/// Waits until the controller has made a clean pass since it had made `before`.
+async fn looked(product: &Product, controller: &Controller, before: f64) {
+    let done = async || Ok((passes(controller).await > before).then_some(()));
+    product.rig.wait("another pass", PATIENCE, done).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,9 +55,9 @@ async fn a_closed_window_writes_nothing_and_its_opening_needs_no_event() {
     policy["spec"]["maintenanceWindows"] = world::window(open, 10);
     rig.apply(&policy).unwrap();
     let controller = product.start_leader().await.unwrap();
-    let seen = looked(&product, &controller);
+    let before = passes(&controller).await;
     request(&product, &claims[0]).await;
-    seen.await;
+    looked(&product, &controller, before).await;
     assert_eq!(controller.sample("noderotation_window_active", "api").await, Some(0.0));
     assert!(Timestamp::now() < open, "too slow to see the closed window");
     assert_eq!(audit::rotation(rig).unwrap().iter().map(audit::Write::brief).collect::<Vec<_>>(), Vec::<String>::new());
@@ -89,7 +93,8 @@ async fn a_budget_holds_the_drain_and_nothing_else_starts_in_that_pool() {
     // the other pool's rotation goes on meanwhile, and proves that time passed
     request(&product, &free[0]).await;
     world::rotated(rig, "free", &free[0]).await.unwrap();
-    looked(&product, &controller).await;
+    let before = passes(&controller).await;
+    looked(&product, &controller, before).await;
 
     let other = held.iter().find(|c| **c != draining).unwrap();
     let claims = world::claims(rig, "held").await.unwrap();
