@@ -23,7 +23,11 @@ allowed() {
   case $1 in
     noderotation-shared) echo ;;
     noderotation-rotation) echo "noderotation-shared" ;;
-    noderotation-controller) echo "noderotation-shared noderotation-rotation" ;;
+    noderotation-cluster) echo "noderotation-shared noderotation-rotation" ;;
+    noderotation-process) echo ;;
+    noderotation-certs) echo "noderotation-shared noderotation-rotation noderotation-cluster" ;;
+    noderotation-controller) echo "noderotation-shared noderotation-rotation noderotation-cluster noderotation-process" ;;
+    noderotation-webhook) echo "noderotation-shared noderotation-rotation noderotation-cluster noderotation-process noderotation-certs" ;;
     noderotation-cli) echo "noderotation-shared noderotation-rotation" ;;
     noderotation-rig) echo ;;
     noderotation-tests) echo "noderotation-shared noderotation-rotation noderotation-rig" ;;

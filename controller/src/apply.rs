@@ -5,11 +5,11 @@ use std::sync::Arc;
 use noderotation_rotation::step::{Act, Kind, Patch, Request};
 use noderotation_rotation::world::{Claim, Node, Placeholder, Pool, Reapable, World};
 
-use crate::api::{Api, Outcome, ReadError};
 use crate::look;
-use crate::objects::Kept;
 use crate::watch::View;
-use crate::watch::view::Sink;
+use noderotation_cluster::api::{Api, Outcome, ReadError};
+use noderotation_cluster::objects::Kept;
+use noderotation_cluster::watch::Sink;
 
 /// Sends the request of an act. On anything but *claimed* the object is read live, so that what follows is decided on
 /// what is there.

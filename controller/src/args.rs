@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+use noderotation_process::log::LogArgs;
 
 /// Rotates Karpenter nodes inside maintenance windows, replacement first.
 #[derive(Clone, Debug, Parser)]
@@ -58,22 +59,9 @@ pub struct Args {
     #[arg(long, env = "NODEROTATION_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Form of the log lines.
-    #[arg(long, env = "NODEROTATION_LOG_FORMAT", value_enum, default_value_t = LogFormat::Json)]
-    pub log_format: LogFormat,
-
-    /// Least severe level that is logged.
-    #[arg(long, env = "NODEROTATION_LOG_LEVEL", default_value = "info", value_parser = ["error", "warn", "info", "debug", "trace"])]
-    pub log_level: String,
-}
-
-/// Form of the log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// One JSON object a line.
-    Json,
-    /// For people.
-    Text,
+    /// Log lines.
+    #[command(flatten)]
+    pub log: LogArgs,
 }
 
 impl Args {

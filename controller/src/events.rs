@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::api::{Api, Outcome};
+use noderotation_cluster::api::{Api, Outcome};
 
 /// What an Event is about.
 #[derive(Clone, Debug)]

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Api, Outcome, ReadError, with_causes};
-use crate::queue::{random_bits, random_fraction};
+use noderotation_cluster::api::{Api, Outcome, ReadError, with_causes};
+use noderotation_cluster::backoff::{random_bits, random_fraction};
 
 /// The lease's name.
 pub const NAME: &str = "noderotation-controller";

@@ -23,16 +23,13 @@
 )]
 
 pub mod announce;
-pub mod api;
 pub mod apply;
 pub mod args;
 pub mod events;
-pub mod http;
 pub mod leader;
 pub mod look;
 pub mod metrics;
 pub mod notices;
-pub mod objects;
 pub mod observe;
 pub mod pass;
 pub mod preflight;

@@ -11,10 +11,10 @@ use noderotation_shared::keys;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::api::{Api, ReadError};
-use crate::objects::{Kept, amounts};
 use crate::watch::View;
-use crate::watch::view::Sink;
+use noderotation_cluster::api::{Api, ReadError};
+use noderotation_cluster::objects::{Kept, amounts};
+use noderotation_cluster::watch::Sink;
 
 /// Pods in a page.
 const PAGE: usize = 100;

@@ -3,35 +3,17 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use noderotation_controller::args::{Args, LogFormat};
+use noderotation_controller::args::Args;
 use noderotation_controller::run::run;
+use noderotation_process::{finish, install_tls_provider};
 
 fn main() -> ExitCode {
-    match start() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // a sentence for people; where in the program it arose helps nobody who runs it
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    finish(start())
 }
 
 fn start() -> anyhow::Result<()> {
-    rustls::crypto::ring::default_provider()
-        .install_default()
-        .map_err(|_| anyhow::anyhow!("a TLS provider is installed already"))?;
+    install_tls_provider()?;
     let args = Args::parse();
-    log(&args)?;
+    args.log.start()?;
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run(args))
-}
-
-fn log(args: &Args) -> anyhow::Result<()> {
-    let level: tracing::Level = args.log_level.parse()?;
-    let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
-    match args.log_format {
-        LogFormat::Json => lines.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
-        LogFormat::Text => lines.with_target(false).init(),
-    }
-    Ok(())
 }

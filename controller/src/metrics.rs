@@ -4,15 +4,16 @@
 //! written at each scrape from the report of the pool's last pass, so that they disappear with the pool.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use noderotation_cluster::metrics::{Counters, LabelSet, Traffic, WatchAges};
+use noderotation_cluster::watch::Freshness;
 use noderotation_shared::feasibility::Derived;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
@@ -20,20 +21,6 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::queue::Queue;
-use crate::watch::fresh::{Freshness, STALE_AFTER};
-
-type Labels<const N: usize> = [(&'static str, String); N];
-type Counters<const N: usize> = Family<LabelSet<N>, Counter<u64, AtomicU64>>;
-
-/// Label pairs in a fixed order.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct LabelSet<const N: usize>(Labels<N>);
-
-impl<const N: usize> EncodeLabelSet for LabelSet<N> {
-    fn encode(&self, encoder: &mut prometheus_client::encoding::LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
-        self.0.as_slice().encode(encoder)
-    }
-}
 
 /// What the last pass over a pool found.
 #[derive(Clone, Debug)]
@@ -77,11 +64,11 @@ pub struct Metrics {
     duration: Family<LabelSet<2>, Histogram, fn() -> Histogram>,
     reconciles: Counters<1>,
     reconcile_seconds: Histogram,
-    requests: Counters<3>,
+    /// Requests and lists.
+    pub traffic: Arc<Traffic>,
     queue_wait: Family<LabelSet<1>, Histogram, fn() -> Histogram>,
     retries: Counters<1>,
     writes: Counters<2>,
-    lists: Counters<2>,
     lateness: Histogram,
     leader: Gauge<i64, AtomicI64>,
 }
@@ -113,11 +100,10 @@ impl Metrics {
             duration: Family::new_with_constructor(phase_buckets),
             reconciles: Family::default(),
             reconcile_seconds: short_buckets(),
-            requests: Family::default(),
+            traffic: Arc::default(),
             queue_wait: Family::new_with_constructor(short_buckets),
             retries: Family::default(),
             writes: Family::default(),
-            lists: Family::default(),
             lateness: short_buckets(),
             leader: Gauge::default(),
             registry: Mutex::new(Registry::default()),
@@ -139,11 +125,10 @@ impl Metrics {
             Unit::Seconds,
             metrics.reconcile_seconds.clone(),
         );
-        r.register("api_requests", "Requests to the API server", metrics.requests.clone());
+        metrics.traffic.register(r);
         r.register_with_unit("queue_wait", "From due to begun", Unit::Seconds, metrics.queue_wait.clone());
         r.register("retries", "Passes put back after a failure", metrics.retries.clone());
         r.register("write_outcomes", "Conditional writes, by step and outcome", metrics.writes.clone());
-        r.register("watch_lists", "Complete lists, by reason", metrics.lists.clone());
         r.register_with_unit(
             "wakeup_lateness",
             "How late exact wake-ups were",
@@ -162,7 +147,9 @@ impl Metrics {
 
     /// Adds what queue and watches know of themselves.
     pub fn observe_loops(&self, queue: Arc<Queue>, fresh: Arc<Freshness>) {
-        lock(&self.registry).register_collector(Box::new(Loops { queue, fresh }));
+        let mut registry = lock(&self.registry);
+        registry.register_collector(Box::new(Loops { queue }));
+        registry.register_collector(Box::new(WatchAges(fresh)));
     }
 
     /// The page.
@@ -201,13 +188,6 @@ impl Metrics {
         self.reconcile_seconds.observe(length.as_secs_f64());
     }
 
-    /// A request was answered; code 0: by nobody.
-    pub fn api_request(&self, verb: &'static str, resource: &'static str, code: u16) {
-        let labels =
-            LabelSet([("verb", verb.to_owned()), ("resource", resource.to_owned()), ("code", code.to_string())]);
-        self.requests.get_or_create(&labels).inc();
-    }
-
     /// A pass began this long after it was due.
     pub fn waited(&self, queue: &'static str, wait: Duration) {
         self.queue_wait.get_or_create(&LabelSet([("loop", queue.to_owned())])).observe(wait.as_secs_f64());
@@ -226,11 +206,6 @@ impl Metrics {
     /// A conditional write was answered.
     pub fn wrote(&self, step: &'static str, outcome: &'static str) {
         self.writes.get_or_create(&LabelSet([("step", step.to_owned()), ("outcome", outcome.to_owned())])).inc();
-    }
-
-    /// A complete list began.
-    pub fn watch_list(&self, resource: &'static str, reason: &'static str) {
-        self.lists.get_or_create(&LabelSet([("resource", resource.to_owned()), ("reason", reason.to_owned())])).inc();
     }
 
     /// Whether this process leads.
@@ -332,7 +307,6 @@ impl Collector for PoolGauges {
 
 struct Loops {
     queue: Arc<Queue>,
-    fresh: Arc<Freshness>,
 }
 
 impl std::fmt::Debug for Loops {
@@ -346,30 +320,7 @@ impl Collector for Loops {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let depth = ConstGauge::new(self.queue.depth() as i64);
         let mut family = encoder.encode_descriptor("queue_depth", "Names that are due", None, depth.metric_type())?;
-        depth.encode(family.encode_family(&LabelSet([("loop", "rotation".to_owned())]))?)?;
-        let ages = self.fresh.ages();
-        let gauge = ConstGauge::new(0.0f64);
-        let mut family = encoder.encode_descriptor(
-            "watch_age_seconds",
-            "Since the last event or bookmark",
-            None,
-            gauge.metric_type(),
-        )?;
-        for (resource, age) in &ages {
-            ConstGauge::new(age.as_secs_f64())
-                .encode(family.encode_family(&LabelSet([("resource", (*resource).to_owned())]))?)?;
-        }
-        let mut family = encoder.encode_descriptor(
-            "watch_stale",
-            "1 where a watch has been silent for too long",
-            None,
-            gauge.metric_type(),
-        )?;
-        for (resource, age) in &ages {
-            let stale = ConstGauge::new(flag(*age > STALE_AFTER));
-            stale.encode(family.encode_family(&LabelSet([("resource", (*resource).to_owned())]))?)?;
-        }
-        Ok(())
+        depth.encode(family.encode_family(&LabelSet([("loop", "rotation".to_owned())]))?)
     }
 }
 

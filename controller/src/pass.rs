@@ -13,7 +13,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::announce::announce;
-use crate::api::{Api, Outcome};
 use crate::apply::apply;
 use crate::events::Recorder;
 use crate::leader::Term;
@@ -21,9 +20,11 @@ use crate::look::look;
 use crate::metrics::{Metrics, Report};
 use crate::notices::Notices;
 use crate::observe::observe;
-use crate::queue::{End, MOST_RACES, Queue, Work, random_fraction};
+use crate::queue::{End, MOST_RACES, Queue, Work};
 use crate::sweep;
 use crate::watch::View;
+use noderotation_cluster::api::{Api, Outcome};
+use noderotation_cluster::backoff::random_fraction;
 
 /// No sleep is longer; this heals a stepped clock.
 const SAFETY_NET: Duration = Duration::from_secs(300);

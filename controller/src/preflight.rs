@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use noderotation_rotation::world::{Claim, Node, Pool};
 
-use crate::api::{Api, ReadError};
-use crate::objects::{Kept, PolicyObject};
-use crate::queue::backoff;
+use noderotation_cluster::api::{Api, ReadError};
+use noderotation_cluster::backoff::backoff;
+use noderotation_cluster::objects::{Kept, PolicyObject};
 
 /// Lists each kind with `limit=1`. 404 and 401/403 end the process with a message; anything else is tried again.
 pub async fn check(api: &Api) -> Result<(), String> {

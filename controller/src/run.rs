@@ -2,30 +2,30 @@
 //! programs*).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use noderotation_cluster::connect::connect;
+use noderotation_process::http::{Health, serve};
+use noderotation_process::parts::{Parts, describe, or_stopped, wait_for_signal};
 use noderotation_rotation::world::{Claim, Node, Placeholder, Pool, Settings};
 use noderotation_shared::keys;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::api::Api;
 use crate::args::Args;
 use crate::events::{self, Recorder};
-use crate::http::{Health, serve};
 use crate::leader::{Election, Term, Timing};
 use crate::metrics::Metrics;
 use crate::notices::Notices;
-use crate::objects::{Kept, PolicyObject};
 use crate::pass::Rotation;
 use crate::queue::Queue;
-use crate::watch::view::Sink;
-use crate::watch::{Freshness, Source, View, watch};
+use crate::watch::View;
 use crate::{preflight, status, sweep};
+use noderotation_cluster::api::Api;
+use noderotation_cluster::objects::{Kept, PolicyObject};
+use noderotation_cluster::watch::Sink;
+use noderotation_cluster::watch::{Freshness, Source, watch};
 
 /// How long the request in flight may still take once the process is asked to stop.
 const LAST_REQUEST: Duration = Duration::from_secs(10);
@@ -34,15 +34,17 @@ const LAST_REQUEST: Duration = Duration::from_secs(10);
 pub async fn run(args: Args) -> anyhow::Result<()> {
     args.check().map_err(anyhow::Error::msg)?;
     let metrics = Arc::new(Metrics::new());
-    let health = Arc::new(Health { ready: false.into(), metrics: metrics.clone() });
+    let page = metrics.clone();
+    let health = Health::new(move || page.render());
     let stop = CancellationToken::new();
-    let mut tasks: JoinSet<Result<(), String>> = JoinSet::new();
+    let mut tasks = Parts::new();
     tasks.spawn(serve(args.listen, health.clone()));
     let signals = stop.clone();
     tasks.spawn(async move { wait_for_signal(signals).await });
 
-    let client = client(&args).await?;
-    let api = Api::new(client, args.api_rate, args.api_burst, metrics.clone());
+    let agent = concat!("noderotation-controller/", env!("CARGO_PKG_VERSION"));
+    let client = connect(args.kubeconfig.as_deref(), agent).await.map_err(anyhow::Error::msg)?;
+    let api = Api::new(client, args.api_rate, args.api_burst, metrics.traffic.clone());
     let timing =
         Timing { duration: args.lease_duration, renew_deadline: args.renew_deadline, retry_period: args.retry_period };
     let election = Arc::new(Election::new(&api, &args.namespace, &args.identity, timing));
@@ -51,7 +53,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let preflight = preflight::check(&api);
     let Some(checked) = or_stopped(preflight, &stop, &mut tasks).await? else { return Ok(()) };
     checked.map_err(anyhow::Error::msg)?;
-    health.ready.store(true, Ordering::Relaxed);
+    health.set_ready(true);
     let Some(term) = or_stopped(election.win(), &stop, &mut tasks).await? else { return Ok(()) };
 
     metrics.set_leader(true);
@@ -67,7 +69,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         ended = tasks.join_next() => Err(describe(ended)),
         ended = lead.join_next() => Err(describe(ended)),
     };
-    health.ready.store(false, Ordering::Relaxed);
+    health.set_ready(false);
     if let Err(why) = result {
         // the lease is left as it is: nobody may believe that this process has stopped cleanly
         error!(why, "a part of the controller ended, so it ends");
@@ -83,52 +85,6 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     election.release().await;
     info!("stopped");
     Ok(())
-}
-
-/// Awaits `future`, unless a signal or a failure of another part comes first.
-async fn or_stopped<T>(
-    future: impl Future<Output = T>,
-    stop: &CancellationToken,
-    tasks: &mut JoinSet<Result<(), String>>,
-) -> anyhow::Result<Option<T>> {
-    tokio::select! {
-        value = future => Ok(Some(value)),
-        () = stop.cancelled() => Ok(None),
-        ended = tasks.join_next() => Err(anyhow::Error::msg(describe(ended))),
-    }
-}
-
-fn describe(ended: Option<Result<Result<(), String>, tokio::task::JoinError>>) -> String {
-    match ended {
-        None => "nothing was running".into(),
-        Some(Ok(Ok(()))) => "a loop ended that never should".into(),
-        Some(Ok(Err(why))) => why,
-        Some(Err(panic)) => format!("a loop panicked: {panic}"),
-    }
-}
-
-/// The first signal asks to stop, a second one stops.
-async fn wait_for_signal(stop: CancellationToken) -> Result<(), String> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| e.to_string())?;
-    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-    stop.cancel();
-    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-    Err("a second signal: not waiting any longer".into())
-}
-
-async fn client(args: &Args) -> anyhow::Result<kube::Client> {
-    let mut config = match &args.kubeconfig {
-        Some(path) => {
-            kube::Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &KubeConfigOptions::default()).await?
-        }
-        None => kube::Config::infer().await?,
-    };
-    // retries are decided in the queue, never below it
-    config.default_retry = false;
-    let agent = format!("noderotation-controller/{}", env!("CARGO_PKG_VERSION"));
-    config.headers.push((http::header::USER_AGENT, agent.parse()?));
-    Ok(kube::Client::try_from(config)?)
 }
 
 /// All that only a leader does. Returns when `stop` is set and every pass has ended, or with the reason when a part ends.
@@ -193,13 +149,12 @@ fn watch_everything(loops: &mut JoinSet<()>, api: &Api, view: &Arc<View>, metric
     where
         View: Sink<K>,
     {
-        loops.spawn(watch::<K>(api.clone(), source, view.clone(), view.fresh.clone(), metrics.clone()));
+        loops.spawn(watch::<K>(api.clone(), source, view.clone(), view.fresh.clone(), metrics.traffic.clone()));
     }
-    let all = |path: &str| Source { path: path.to_owned(), selector: "" };
-    one::<Pool>(loops, api, view, metrics, all(Pool::COLLECTION));
-    one::<Claim>(loops, api, view, metrics, all(Claim::COLLECTION));
-    one::<Node>(loops, api, view, metrics, all(Node::COLLECTION));
-    one::<PolicyObject>(loops, api, view, metrics, all(PolicyObject::COLLECTION));
-    let placeholders = Source { path: format!("/api/v1/namespaces/{namespace}/pods"), selector: keys::SURGE_FOR };
+    one::<Pool>(loops, api, view, metrics, Source::all(Pool::COLLECTION));
+    one::<Claim>(loops, api, view, metrics, Source::all(Claim::COLLECTION));
+    one::<Node>(loops, api, view, metrics, Source::all(Node::COLLECTION));
+    one::<PolicyObject>(loops, api, view, metrics, Source::all(PolicyObject::COLLECTION));
+    let placeholders = Source::labelled(format!("/api/v1/namespaces/{namespace}/pods"), keys::SURGE_FOR);
     one::<Placeholder>(loops, api, view, metrics, placeholders);
 }

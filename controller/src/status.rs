@@ -12,13 +12,13 @@ use noderotation_shared::instant;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::api::{Api, Outcome};
 use crate::events::shortened;
 use crate::leader::Term;
 use crate::metrics::{Metrics, Report};
-use crate::objects::{Kept, PolicyObject};
 use crate::watch::View;
-use crate::watch::view::Sink;
+use noderotation_cluster::api::{Api, Outcome};
+use noderotation_cluster::objects::{Kept, PolicyObject};
+use noderotation_cluster::watch::Sink;
 
 /// Changes come in clusters; one look serves them all.
 const DEBOUNCE: Duration = Duration::from_secs(1);

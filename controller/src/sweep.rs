@@ -16,10 +16,10 @@ use noderotation_shared::keys::{FAILED_AT, STARTED_AT, STATE, SURGE_CLAIM, SURGE
 use noderotation_shared::selection::State;
 use tracing::{info, warn};
 
-use crate::api::{Api, Outcome, ReadError};
-use crate::objects::Kept;
 use crate::pass::Rotation;
-use crate::watch::view::Sink;
+use noderotation_cluster::api::{Api, Outcome, ReadError};
+use noderotation_cluster::objects::Kept;
+use noderotation_cluster::watch::Sink;
 
 /// Cleans up after whoever led before: all placeholders, nodes and claims, whatever their pool.
 pub async fn sweep(rotation: &Rotation) {

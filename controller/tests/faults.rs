@@ -12,15 +12,16 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
-use noderotation_controller::api::Api;
+use noderotation_cluster::api::Api;
+use noderotation_cluster::objects::{Kept, PolicyObject};
+use noderotation_cluster::watch::Sink;
 use noderotation_controller::events::{Event, Recorder};
 use noderotation_controller::leader::Term;
 use noderotation_controller::metrics::Metrics;
 use noderotation_controller::notices::Notices;
-use noderotation_controller::objects::{Kept, PolicyObject};
 use noderotation_controller::pass::Rotation;
 use noderotation_controller::queue::Queue;
-use noderotation_controller::watch::view::{Sink, View};
+use noderotation_controller::watch::view::View;
 use noderotation_rotation::world::{Claim, Node, Pool, Settings};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
@@ -195,7 +196,7 @@ impl Scene {
         let mut config = kube::Config::new(url.parse().unwrap());
         config.default_retry = false;
         let metrics = Arc::new(Metrics::new());
-        let api = Api::new(kube::Client::try_from(config).unwrap(), 1000, 1000, metrics.clone());
+        let api = Api::new(kube::Client::try_from(config).unwrap(), 1000, 1000, metrics.traffic.clone());
         let queue = Arc::new(Queue::default());
         let view = Arc::new(View::new(queue.clone(), Arc::default()));
         {

@@ -9,11 +9,11 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use noderotation_controller::api::Api;
-use noderotation_controller::metrics::Metrics;
+use noderotation_cluster::api::Api;
+use noderotation_cluster::metrics::Traffic;
+use noderotation_cluster::watch::{Freshness, Source, watch};
 use noderotation_controller::queue::Queue;
 use noderotation_controller::watch::view::View;
-use noderotation_controller::watch::{Freshness, Source, watch};
 use noderotation_rotation::world::Node;
 use serde_json::{Value, json};
 
@@ -77,12 +77,12 @@ impl Watched {
         tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
         let mut config = kube::Config::new(url.parse().unwrap());
         config.default_retry = false;
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(Traffic::default());
         let api = Api::new(kube::Client::try_from(config).unwrap(), 1000, 1000, metrics.clone());
         let queue = Arc::new(Queue::default());
         let fresh = Arc::new(Freshness::default());
         let view = Arc::new(View::new(queue.clone(), fresh.clone()));
-        let source = Source { path: "/api/v1/nodes".into(), selector: "" };
+        let source = Source::all("/api/v1/nodes");
         tokio::spawn(watch::<Node>(api, source, view.clone(), fresh, metrics));
         Self { view, queue, script }
     }

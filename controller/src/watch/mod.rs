@@ -1,11 +1,6 @@
-//! What the API server holds, kept up to date: one list+watch per kind ([`source`]) into slim caches ([`view`]).
+//! What the controller keeps of what the API server holds: slim caches, kept by one watch per kind ([`view`]).
 
-pub mod fresh;
 mod sinks;
-pub mod source;
-mod store;
 pub mod view;
 
-pub use fresh::Freshness;
-pub use source::{Source, watch};
 pub use view::View;

@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use noderotation_rotation::world::{Claim, Node, Placeholder, Pool};
 use noderotation_shared::keys;
 
-use super::store::Change;
-use super::view::{Caches, Sink, View};
-use crate::objects::PolicyObject;
+use super::view::{Caches, View};
+use noderotation_cluster::objects::PolicyObject;
+use noderotation_cluster::watch::{Change, Sink};
 
 pub(super) fn unindex(index: &mut HashMap<Box<str>, BTreeSet<Box<str>>>, key: &str, name: &str) {
     if let Some(names) = index.get_mut(key) {

@@ -3,7 +3,7 @@
 //! An event only says "look". A cached object is never replaced by an older one: what this process has written or read
 //! live counts as seen (*Read your own writes*).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
@@ -12,21 +12,10 @@ use noderotation_shared::feasibility::Cadence;
 use noderotation_shared::policy::Policy;
 use tokio::sync::Notify;
 
-use super::fresh::Freshness;
 use super::sinks::{unindex, unindex_node};
-use super::store::Store;
-use crate::objects::{Kept, PolicyObject};
 use crate::queue::Queue;
-
-/// Where a watch puts what it hears.
-pub trait Sink<K: Kept>: Send + Sync {
-    /// A new or changed object.
-    fn put(&self, object: K);
-    /// A deleted object.
-    fn remove(&self, object: &K);
-    /// The initial state is complete; what it did not hold has vanished.
-    fn settle(&self, uids: &HashSet<Box<str>>);
-}
+use noderotation_cluster::objects::PolicyObject;
+use noderotation_cluster::watch::{Freshness, Store};
 
 #[derive(Default)]
 pub(super) struct Caches {
@@ -203,7 +192,10 @@ mod tests {
 
     use tokio::time::Instant;
 
+    use std::collections::HashSet;
+
     use super::*;
+    use noderotation_cluster::watch::Sink;
     use noderotation_rotation::world::Meta;
 
     fn node(name: &str, uid: &str, version: &str, ready: bool) -> Node {

@@ -9,7 +9,7 @@ use kube::core::Status;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::metrics::Metrics;
+use crate::metrics::Traffic;
 
 /// No single request may take longer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -64,7 +64,7 @@ pub enum ReadError {
 pub struct Api {
     client: kube::Client,
     bucket: Arc<Bucket>,
-    metrics: Arc<Metrics>,
+    traffic: Arc<Traffic>,
 }
 
 /// The content type of merge patches.
@@ -72,8 +72,8 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 
 impl Api {
     /// Over this client; `rate` requests a second, `burst` at once.
-    pub fn new(client: kube::Client, rate: u16, burst: u16, metrics: Arc<Metrics>) -> Self {
-        Self { client, bucket: Arc::new(Bucket::new(rate, burst)), metrics }
+    pub fn new(client: kube::Client, rate: u16, burst: u16, traffic: Arc<Traffic>) -> Self {
+        Self { client, bucket: Arc::new(Bucket::new(rate, burst)), traffic }
     }
 
     /// The same server without the rate limit, for the lease.
@@ -151,7 +151,7 @@ impl Api {
             Err(Failure::Status(status)) => status.code,
             Err(Failure::Transport(_)) => 0,
         };
-        self.metrics.api_request(verb, resource, code);
+        self.traffic.api_request(verb, resource, code);
         result
     }
 }
@@ -200,7 +200,7 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
 
 /// The plural in a path, with its subresource: `nodes`, `rotationpolicies/status`.
 fn resource_of(path: &str) -> &'static str {
-    const KNOWN: [&str; 9] = [
+    const KNOWN: [&str; 12] = [
         "rotationpolicies",
         "nodepools",
         "nodeclaims",
@@ -210,6 +210,9 @@ fn resource_of(path: &str) -> &'static str {
         "leases",
         "persistentvolumeclaims",
         "persistentvolumes",
+        "secrets",
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
     ];
     let path = path.split('?').next().unwrap_or_default();
     KNOWN.into_iter().find(|name| path.split('/').any(|part| part == *name)).unwrap_or("other")

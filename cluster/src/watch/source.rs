@@ -15,12 +15,12 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+use super::Sink;
 use super::fresh::Freshness;
-use super::view::Sink;
 use crate::api::{Api, with_causes};
-use crate::metrics::Metrics;
+use crate::backoff::backoff;
+use crate::metrics::Traffic;
 use crate::objects::{Kept, name_of};
-use crate::queue::backoff;
 
 /// No event and no bookmark for this long: reconnect.
 const SILENCE: Duration = Duration::from_secs(200);
@@ -30,10 +30,26 @@ const PAGE: usize = 200;
 
 /// What to watch.
 pub struct Source {
-    /// The collection's path.
-    pub path: String,
-    /// A label selector, or nothing.
-    pub selector: &'static str,
+    path: String,
+    /// Begins with `&` where there is one.
+    selector: String,
+}
+
+impl Source {
+    /// Every object of a collection.
+    pub fn all(path: impl Into<String>) -> Self {
+        Self { path: path.into(), selector: String::new() }
+    }
+
+    /// Those that carry a label.
+    pub fn labelled(path: impl Into<String>, label: &str) -> Self {
+        Self { path: path.into(), selector: format!("&labelSelector={}", label.replace('/', "%2F")) }
+    }
+
+    /// The one object of this name, which need not be there.
+    pub fn named(path: impl Into<String>, name: &str) -> Self {
+        Self { path: path.into(), selector: format!("&fieldSelector=metadata.name%3D{name}") }
+    }
 }
 
 /// An object as text: it is read by its kind's own lenient reader.
@@ -64,9 +80,9 @@ pub async fn watch<K: Kept>(
     source: Source,
     sink: Arc<dyn Sink<K>>,
     fresh: Arc<Freshness>,
-    metrics: Arc<Metrics>,
+    traffic: Arc<Traffic>,
 ) {
-    let mut watcher = Watcher { api, source, sink, fresh, metrics, version: None, can_stream: true, reason: "start" };
+    let mut watcher = Watcher { api, source, sink, fresh, traffic, version: None, can_stream: true, reason: "start" };
     let mut failures = 0;
     loop {
         let began = Instant::now();
@@ -93,7 +109,7 @@ struct Watcher<K: Kept> {
     source: Source,
     sink: Arc<dyn Sink<K>>,
     fresh: Arc<Freshness>,
-    metrics: Arc<Metrics>,
+    traffic: Arc<Traffic>,
     version: Option<String>,
     can_stream: bool,
     reason: &'static str,
@@ -109,7 +125,7 @@ impl<K: Kept> Watcher<K> {
         }
         let streaming = self.version.is_none();
         if streaming {
-            self.metrics.watch_list(K::RESOURCE, self.reason);
+            self.traffic.watch_list(K::RESOURCE, self.reason);
         }
         let mut seen = streaming.then(HashSet::new);
         let events = match self
@@ -181,20 +197,13 @@ impl<K: Kept> Watcher<K> {
     }
 
     fn request(&self) -> Result<http::Request<Vec<u8>>, String> {
-        let mut query = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds=290{}", self.selector());
+        let mut query = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds=290{}", self.source.selector);
         match &self.version {
             Some(version) => query.extend(["&resourceVersion=", version]),
             None => query.push_str("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
         }
         let uri = format!("{}?{query}", self.source.path);
         http::Request::get(uri).body(Vec::new()).map_err(|e| e.to_string())
-    }
-
-    fn selector(&self) -> String {
-        match self.source.selector {
-            "" => String::new(),
-            selector => format!("&labelSelector={}", selector.replace('/', "%2F")),
-        }
     }
 
     fn refusal(&self, error: &kube::Error) -> Ended {
@@ -221,11 +230,11 @@ impl<K: Kept> Watcher<K> {
             #[serde(default)]
             r#continue: String,
         }
-        self.metrics.watch_list(K::RESOURCE, self.reason);
+        self.traffic.watch_list(K::RESOURCE, self.reason);
         let mut seen = Some(HashSet::new());
         let mut next = String::new();
         loop {
-            let path = format!("{}?limit={PAGE}{}{next}", self.source.path, self.selector());
+            let path = format!("{}?limit={PAGE}{}{next}", self.source.path, self.source.selector);
             let text = self.api.get(&path).await.map_err(|e| Ended::Failed(e.to_string()))?;
             let page: Page = serde_json::from_str(&text).map_err(|e| Ended::Failed(e.to_string()))?;
             for raw in page.items.iter().flatten() {

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use crate::objects::Kept;
 
-/// One kind's objects by name.
-pub(super) struct Store<K> {
+/// A cache of one kind.
+pub struct Store<K> {
+    /// Them.
     pub objects: BTreeMap<Box<str>, Arc<K>>,
     /// Deleted by us; older news of them is ignored until the watch confirms.
     pub gone: HashSet<Box<str>>,
+    /// The first list is complete.
     pub settled: bool,
 }
 
@@ -20,7 +22,7 @@ impl<K> Default for Store<K> {
 }
 
 /// What a change was.
-pub(super) enum Change<K> {
+pub enum Change<K> {
     /// Older than what is known.
     None,
     /// Only its version differs.
@@ -30,6 +32,7 @@ pub(super) enum Change<K> {
 }
 
 impl<K: Kept> Store<K> {
+    /// Keeps an object unless a newer one, or its deletion by us, is known.
     pub fn put(&mut self, object: K) -> Change<K> {
         if self.gone.contains(&object.meta().uid) {
             return Change::None;
@@ -48,6 +51,7 @@ impl<K: Kept> Store<K> {
         Change::Changed(self.objects.insert(name, Arc::new(object)))
     }
 
+    /// Removes the object of this name if it is the one of this UID.
     pub fn remove(&mut self, name: &str, uid: &str) -> Option<Arc<K>> {
         self.gone.remove(uid);
         if self.objects.get(name).is_some_and(|known| &*known.meta().uid == uid) {
@@ -57,6 +61,7 @@ impl<K: Kept> Store<K> {
         }
     }
 
+    /// The initial state is complete; gives what it did not hold.
     pub fn settle(&mut self, uids: &HashSet<Box<str>>) -> Vec<Arc<K>> {
         self.settled = true;
         self.gone.clear();

@@ -10,14 +10,24 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::metrics::Metrics;
-
 /// What the endpoints say.
 pub struct Health {
-    /// Set once the preflight passed; cleared when the process stops.
-    pub ready: AtomicBool,
-    /// The page of /metrics.
-    pub metrics: Arc<Metrics>,
+    /// Set once the program can do its work; cleared when the process stops.
+    ready: AtomicBool,
+    /// Writes the page of /metrics.
+    metrics: Box<dyn Fn() -> String + Send + Sync>,
+}
+
+impl Health {
+    /// Not ready yet.
+    pub fn new(metrics: impl Fn() -> String + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { ready: false.into(), metrics: Box::new(metrics) })
+    }
+
+    /// Ready from now on, or no longer.
+    pub fn set_ready(&self, ready: bool) {
+        self.ready.store(ready, Ordering::Relaxed);
+    }
 }
 
 /// Serves for ever.
@@ -43,5 +53,5 @@ async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, &'static str) 
 
 async fn metrics(State(health): State<Arc<Health>>) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], health.metrics.render()).into_response()
+    ([(header::CONTENT_TYPE, kind)], (health.metrics)()).into_response()
 }

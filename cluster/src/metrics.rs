@@ -1,0 +1,90 @@
+//! What requests and watches count (§11); a program registers it beside its own.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, LabelSetEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::watch::fresh::{Freshness, STALE_AFTER};
+
+/// Counters by `N` labels.
+pub type Counters<const N: usize> = Family<LabelSet<N>, Counter<u64, AtomicU64>>;
+
+/// Label pairs in a fixed order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LabelSet<const N: usize>(pub [(&'static str, String); N]);
+
+impl<const N: usize> EncodeLabelSet for LabelSet<N> {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.0.as_slice().encode(encoder)
+    }
+}
+
+/// Requests to the API server and lists of watches.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    requests: Counters<3>,
+    lists: Counters<2>,
+}
+
+impl Traffic {
+    /// Shows it on a program's page.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("api_requests", "Requests to the API server", self.requests.clone());
+        registry.register("watch_lists", "Complete lists, by reason", self.lists.clone());
+    }
+
+    /// A request was answered; code 0: by nobody.
+    pub fn api_request(&self, verb: &'static str, resource: &'static str, code: u16) {
+        let labels =
+            LabelSet([("verb", verb.to_owned()), ("resource", resource.to_owned()), ("code", code.to_string())]);
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// A complete list began.
+    pub fn watch_list(&self, resource: &'static str, reason: &'static str) {
+        self.lists.get_or_create(&LabelSet([("resource", resource.to_owned()), ("reason", reason.to_owned())])).inc();
+    }
+}
+
+/// The gauges of how long each watch has been silent.
+pub struct WatchAges(pub Arc<Freshness>);
+
+impl std::fmt::Debug for WatchAges {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WatchAges")
+    }
+}
+
+impl Collector for WatchAges {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let ages = self.0.ages();
+        let gauge = ConstGauge::new(0.0f64);
+        let mut family = encoder.encode_descriptor(
+            "watch_age_seconds",
+            "Since the last event or bookmark",
+            None,
+            gauge.metric_type(),
+        )?;
+        for (resource, age) in &ages {
+            ConstGauge::new(age.as_secs_f64())
+                .encode(family.encode_family(&LabelSet([("resource", (*resource).to_owned())]))?)?;
+        }
+        let mut family = encoder.encode_descriptor(
+            "watch_stale",
+            "1 where a watch has been silent for too long",
+            None,
+            gauge.metric_type(),
+        )?;
+        for (resource, age) in &ages {
+            let stale = ConstGauge::new(f64::from(u8::from(*age > STALE_AFTER)));
+            stale.encode(family.encode_family(&LabelSet([("resource", (*resource).to_owned())]))?)?;
+        }
+        Ok(())
+    }
+}
