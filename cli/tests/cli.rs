@@ -68,7 +68,7 @@ fn every_problem_has_its_place_and_what_to_write() {
         "spec.maintenanceWindows[0].timezone: found \"JST\": no such name in the IANA time zone database; write Asia/Tokyo",
         "spec.maintenanceWindows[0].start: found \"2:00\": must be HH:MM by the 24-hour clock; write \"02:00\"",
         "spec.maintenanceWindows[0].days[1]: found \"Wed\": stands there twice",
-        "RotationPolicy a would govern and is invalid: nothing would rotate",
+        "RotationPolicy a would govern this NodePool and is invalid: nothing would rotate",
     ] {
         assert!(out.contains(part), "{part} is not in\n{out}");
     }
@@ -92,7 +92,7 @@ fn ties_static_pools_and_our_keys_in_templates_are_refused() {
     let second = POLICY.replace("name: a", "name: b");
     let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POLICY, &second, POOL]));
     assert_eq!(code, 1);
-    assert!(out.contains("RotationPolicies a, b are equally specific"), "{out}");
+    assert!(out.contains("RotationPolicies a and b are equally specific"), "{out}");
     assert!(out.contains("equal to that of RotationPolicy b"), "{out}");
 
     let fixed = POOL.replace("spec: {template", "spec: {replicas: 3, template");

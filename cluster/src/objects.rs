@@ -70,6 +70,15 @@ fn parse<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, String> {
     serde_json::from_str(json).map_err(|e| e.to_string())
 }
 
+/// The identity of an object of whatever kind.
+pub fn identity(json: &str) -> Result<Meta, String> {
+    #[derive(Deserialize)]
+    struct Raw {
+        metadata: RawMeta,
+    }
+    parse(json).map(|raw: Raw| raw.metadata.slim())
+}
+
 /// The name in an object that could not be read otherwise.
 pub fn name_of(json: &str) -> String {
     #[derive(Deserialize)]

@@ -11,7 +11,7 @@ use crate::schedule::Measures;
 use crate::selection;
 
 /// What the findings need to know of a NodePool.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolFacts {
     /// The template's `E`; `None` means `Never`.
     pub expire_after: Option<SignedDuration>,

@@ -1,6 +1,6 @@
 //! `nodePoolSelector`: a standard label selector, and what label keys and values may be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube_core::{Selector, SelectorExt};
@@ -12,6 +12,49 @@ use crate::problem::{Problem, Problems, quoted};
 pub struct PoolSelector {
     selector: Selector,
     specificity: usize,
+    rules: Vec<(String, Rule)>,
+}
+
+/// All that a selector asks of one label key.
+#[derive(Clone, Debug, Default)]
+struct Rule {
+    /// One of these values; `None`: any.
+    one_of: Option<BTreeSet<String>>,
+    none_of: BTreeSet<String>,
+    present: bool,
+    absent: bool,
+}
+
+impl Rule {
+    fn add(&mut self, operator: &str, values: BTreeSet<String>) {
+        match operator {
+            "In" => {
+                self.present = true;
+                self.one_of = Some(match self.one_of.take() {
+                    Some(known) => known.intersection(&values).cloned().collect(),
+                    None => values,
+                });
+            }
+            "NotIn" => self.none_of.extend(values),
+            "Exists" => self.present = true,
+            _ => self.absent = true,
+        }
+    }
+
+    /// Whether some state of the label satisfies both.
+    fn agrees_with(&self, other: &Self) -> bool {
+        let (absent, present) = (self.absent || other.absent, self.present || other.present);
+        if absent {
+            return !present;
+        }
+        let allowed = |value: &String| !self.none_of.contains(value) && !other.none_of.contains(value);
+        match (&self.one_of, &other.one_of) {
+            // values are without number: some one is always left
+            (None, None) => true,
+            (Some(values), None) | (None, Some(values)) => values.iter().any(allowed),
+            (Some(a), Some(b)) => a.iter().any(|value| b.contains(value) && allowed(value)),
+        }
+    }
 }
 
 impl PoolSelector {
@@ -23,6 +66,25 @@ impl PoolSelector {
     /// The number of label-key constraints; `{}` scores 0.
     pub fn specificity(&self) -> usize {
         self.specificity
+    }
+
+    /// A label that every selected pool has, where the selector names one.
+    pub fn required_pair(&self) -> Option<(&str, &str)> {
+        self.rules.iter().find_map(|(key, rule)| {
+            let values = rule.one_of.as_ref().filter(|values| values.len() == 1)?;
+            Some((key.as_str(), values.first()?.as_str()))
+        })
+    }
+
+    /// Whether one set of labels could be selected by both (§10).
+    pub fn could_share_a_pool_with(&self, other: &Self) -> bool {
+        let none = Rule::default();
+        let of_other = |key: &String| {
+            let at = other.rules.binary_search_by(|(k, _)| k.cmp(key)).ok();
+            at.and_then(|at| other.rules.get(at)).map_or(&none, |(_, rule)| rule)
+        };
+        self.rules.iter().all(|(key, rule)| rule.agrees_with(of_other(key)))
+            && other.rules.iter().all(|(_, rule)| rule.agrees_with(&none))
     }
 }
 
@@ -40,8 +102,21 @@ impl TryFrom<&LabelSelector> for PoolSelector {
         let selector = Selector::try_from(given.clone()).map_err(|e| {
             Problems(vec![Problem::new("spec.nodePoolSelector", "", e.to_string(), "a standard label selector")])
         })?;
-        Ok(Self { selector, specificity })
+        Ok(Self { selector, specificity, rules: rules(given) })
     }
+}
+
+/// What the selector asks of each key, by key.
+fn rules(given: &LabelSelector) -> Vec<(String, Rule)> {
+    let mut rules: BTreeMap<&str, Rule> = BTreeMap::new();
+    for (key, value) in given.match_labels.iter().flatten() {
+        rules.entry(key).or_default().add("In", BTreeSet::from([value.clone()]));
+    }
+    for expression in given.match_expressions.iter().flatten() {
+        let values = expression.values.iter().flatten().cloned().collect();
+        rules.entry(&expression.key).or_default().add(&expression.operator, values);
+    }
+    rules.into_iter().map(|(key, rule)| (key.to_owned(), rule)).collect()
 }
 
 /// A qualified name: an optional DNS subdomain, `/`, and a name of at most 63 characters.
@@ -144,6 +219,63 @@ pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<Pro
         }
         for (j, value) in values.iter().enumerate().filter(|(_, value)| !is_label_value(value)) {
             problems.push(Problem::new(format!("{path}.values[{j}]"), quoted(value), value_why, "another value"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    const KEYS: [&str; 2] = ["a", "b"];
+    const VALUES: [&str; 3] = ["", "x", "y"];
+
+    fn selector(expressions: &[(usize, usize, Vec<usize>)]) -> PoolSelector {
+        let expressions: Vec<_> = expressions
+            .iter()
+            .map(|(key, operator, values)| {
+                let operator = ["In", "NotIn", "Exists", "DoesNotExist"][*operator];
+                let mut one = json!({"key": KEYS[*key], "operator": operator});
+                if operator.ends_with("In") {
+                    one["values"] = values.iter().map(|v| VALUES[*v]).collect();
+                }
+                one
+            })
+            .collect();
+        let given: LabelSelector = serde_json::from_value(json!({"matchExpressions": expressions})).unwrap();
+        PoolSelector::try_from(&given).unwrap()
+    }
+
+    /// Every labelling of the keys with the values, with one that nobody names, and without.
+    fn labellings() -> Vec<BTreeMap<String, String>> {
+        let states = [None, Some(""), Some("x"), Some("y"), Some("other")];
+        let mut all = Vec::new();
+        for a in states {
+            for b in states {
+                let pairs = [("a", a), ("b", b)].into_iter();
+                all.push(pairs.filter_map(|(k, v)| Some((k.to_owned(), v?.to_owned()))).collect());
+            }
+        }
+        all
+    }
+
+    proptest! {
+        #[test]
+        fn selectors_share_a_pool_if_some_labels_satisfy_both(
+            a in prop::collection::vec((0usize..2, 0usize..4, prop::collection::vec(0usize..3, 1..3)), 0..4),
+            b in prop::collection::vec((0usize..2, 0usize..4, prop::collection::vec(0usize..3, 1..3)), 0..4),
+        ) {
+            let (a, b) = (selector(&a), selector(&b));
+            let expected = labellings().iter().any(|labels| a.matches(labels) && b.matches(labels));
+            prop_assert_eq!(a.could_share_a_pool_with(&b), expected);
+            prop_assert_eq!(b.could_share_a_pool_with(&a), expected);
+            if let Some((key, value)) = a.required_pair() {
+                for labels in labellings().iter().filter(|labels| a.matches(labels)) {
+                    prop_assert_eq!(labels.get(key).map(String::as_str), Some(value));
+                }
+            }
         }
     }
 }

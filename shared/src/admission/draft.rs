@@ -1,12 +1,11 @@
-//! What admission says of NodePools and policies together (§10); `check` says the same of files (§14).
+//! A NodePool as somebody wrote it.
 
 use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use serde_json::Value;
 
-use crate::feasibility::{self, Cadence, Derived, Finding, PoolFacts};
-use crate::governance::{Governance, StoredPolicy, govern};
+use crate::feasibility::PoolFacts;
 use crate::problem::{Problem, quoted};
 use crate::{duration, instant, keys};
 
@@ -14,7 +13,7 @@ use crate::{duration, instant, keys};
 const DEFAULT_EXPIRE_AFTER: SignedDuration = SignedDuration::from_hours(720);
 
 /// A NodePool as somebody wrote it: what concerns us, and what is wrong with that.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PoolDraft {
     /// Its name; empty where it has none yet.
     pub name: String,
@@ -22,8 +21,10 @@ pub struct PoolDraft {
     pub labels: BTreeMap<String, String>,
     /// `spec.replicas` is set.
     pub is_static: bool,
-    /// What the findings need; no claims.
+    /// What the findings need; the claims as its status counts them.
     pub facts: PoolFacts,
+    /// Keys of ours in the template, which Karpenter copies to every NodeClaim.
+    pub template: BTreeMap<String, String>,
     /// An unreadable `freeze`, keys of ours in the template, lifetimes that cannot be read.
     pub problems: Vec<Problem>,
 }
@@ -44,7 +45,8 @@ impl PoolDraft {
             name: object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned(),
             labels: labels.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect(),
             is_static: object.pointer("/spec/replicas").is_some_and(|r| !r.is_null()),
-            facts: PoolFacts { expire_after, termination_grace_period, claims: 0 },
+            facts: PoolFacts { expire_after, termination_grace_period, claims: nodes(object) },
+            template: TEMPLATE_MAPS.iter().flat_map(|map| template_keys(object, map)).collect(),
             problems,
         }
     }
@@ -78,79 +80,35 @@ fn freeze_problem(object: &Value) -> Option<Problem> {
     })
 }
 
+/// The pool's nodes, as Karpenter counts them in its status.
+fn nodes(object: &Value) -> i64 {
+    object.pointer("/status/resources/nodes").and_then(Value::as_str).and_then(|n| n.parse().ok()).unwrap_or_default()
+}
+
+const TEMPLATE_MAPS: [&str; 2] = ["labels", "annotations"];
+
+/// Our keys in one map of the template.
+fn template_keys<'a>(object: &'a Value, map: &str) -> impl Iterator<Item = (String, String)> + use<'a> {
+    let fields = object.pointer(&format!("/spec/template/metadata/{map}")).and_then(Value::as_object);
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    fields
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| key.starts_with(keys::PREFIX))
+        .map(move |(key, value)| (key.clone(), text(value)))
+}
+
 /// Our keys in a template would land on every new NodeClaim.
 fn template_problems(object: &Value) -> Vec<Problem> {
     let found = |map: &'static str| {
-        let fields = object.pointer(&format!("/spec/template/metadata/{map}")).and_then(Value::as_object);
-        let ours = fields.into_iter().flatten().filter(|(key, _)| key.starts_with(keys::PREFIX));
-        ours.map(move |(key, value)| {
+        template_keys(object, map).map(move |(key, value)| {
             Problem::new(
                 format!("spec.template.metadata.{map}[{key}]"),
-                value,
+                quoted(&value),
                 "would be copied to every new NodeClaim and Node, whose rotation it would falsify",
                 "nothing; put it on the NodePool or NodeClaim that it is meant for",
             )
         })
     };
-    found("labels").chain(found("annotations")).collect()
-}
-
-/// What is to be said of a NodePool under these policies.
-#[derive(Clone, Debug, Default)]
-pub struct PoolVerdict {
-    /// The winning policy, valid or not.
-    pub governed_by: Option<String>,
-    /// Why it must be refused; empty: it need not.
-    pub refusals: Vec<String>,
-    /// The values of §2, where a valid policy governs.
-    pub derived: Option<Derived>,
-    /// The findings of §6.
-    pub findings: Vec<Finding>,
-}
-
-/// Judges a NodePool that has `claims` nodes under all policies there are.
-pub fn judge_pool<'a>(
-    pool: &PoolDraft,
-    policies: impl IntoIterator<Item = &'a StoredPolicy>,
-    claims: i64,
-    now: Timestamp,
-) -> PoolVerdict {
-    let mut verdict =
-        PoolVerdict { refusals: pool.problems.iter().map(ToString::to_string).collect(), ..PoolVerdict::default() };
-    match govern(&pool.labels, policies) {
-        Governance::Unmatched => {}
-        Governance::Governed(winner, policy) => {
-            verdict.governed_by = Some(winner.name.clone());
-            if pool.is_static {
-                verdict.refusals.push(static_pool(&winner.name));
-            }
-            let cadence = Cadence::of(policy, now);
-            let facts = PoolFacts { claims, ..pool.facts };
-            verdict.derived = Some(feasibility::derive(policy, &cadence, &facts));
-            verdict.findings = feasibility::findings(policy, &cadence, &facts, []);
-        }
-        Governance::Conflict(tied) => {
-            let names: Vec<&str> = tied.iter().map(|p| p.name.as_str()).collect();
-            verdict.refusals.push(tie(&names));
-        }
-        Governance::Invalid(winner, _) => {
-            verdict.governed_by = Some(winner.name.clone());
-            let name = &winner.name;
-            verdict.refusals.push(format!("RotationPolicy {name} would govern and is invalid: nothing would rotate"));
-        }
-    }
-    verdict
-}
-
-fn static_pool(policy: &str) -> String {
-    format!(
-        "spec.replicas: a static NodePool cannot surge, so RotationPolicy {policy} must not govern it; remove its label, or narrow the selector"
-    )
-}
-
-fn tie(names: &[&str]) -> String {
-    let names = names.join(", ");
-    format!(
-        "metadata.labels: RotationPolicies {names} are equally specific, so none of them would govern; add a label to one's selector"
-    )
+    TEMPLATE_MAPS.into_iter().flat_map(found).collect()
 }

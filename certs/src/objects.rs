@@ -1,0 +1,117 @@
+//! The Secret and the webhook configurations, as far as they are read.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use noderotation_cluster::objects::{Kept, identity};
+use noderotation_rotation::world::Meta;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::material::Data;
+
+/// A Secret.
+#[derive(Clone, PartialEq)]
+pub struct SecretObject {
+    /// Identity.
+    pub meta: Meta,
+    /// Decoded; what cannot be decoded is left out.
+    pub data: Data,
+}
+
+impl Kept for SecretObject {
+    const COLLECTION: &'static str = "secrets";
+    const RESOURCE: &'static str = "secrets";
+
+    fn read(json: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Raw {
+            #[serde(default)]
+            data: Value,
+        }
+        let raw: Raw = serde_json::from_str(json).map_err(|e| e.to_string())?;
+        let decoded = |text: &Value| STANDARD.decode(text.as_str()?).ok();
+        let data = raw.data.as_object().into_iter().flatten().filter_map(|(k, v)| Some((k.clone(), decoded(v)?)));
+        Ok(Self { meta: identity(json)?, data: data.collect() })
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut Meta {
+        &mut self.meta
+    }
+}
+
+/// Which of the two kinds of configuration.
+pub trait Kind: Clone + PartialEq + Send + Sync + 'static {
+    /// Its collection.
+    const COLLECTION: &'static str;
+    /// Its plural.
+    const RESOURCE: &'static str;
+}
+
+/// `MutatingWebhookConfiguration`.
+#[derive(Clone, PartialEq)]
+pub struct Mutating;
+
+/// `ValidatingWebhookConfiguration`.
+#[derive(Clone, PartialEq)]
+pub struct Validating;
+
+impl Kind for Mutating {
+    const COLLECTION: &'static str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    const RESOURCE: &'static str = "mutatingwebhookconfigurations";
+}
+
+impl Kind for Validating {
+    const COLLECTION: &'static str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    const RESOURCE: &'static str = "validatingwebhookconfigurations";
+}
+
+/// A webhook configuration.
+#[derive(Clone, PartialEq)]
+pub struct Configuration<K: Kind> {
+    /// Identity.
+    pub meta: Meta,
+    /// Its entries, as they are.
+    pub webhooks: Value,
+    kind: std::marker::PhantomData<K>,
+}
+
+impl<K: Kind> Configuration<K> {
+    /// The entries with this `caBundle`; `None` where all have it.
+    pub fn with_bundle(&self, trusted: &str) -> Option<Value> {
+        let bundle = Value::from(STANDARD.encode(trusted));
+        let mut webhooks = self.webhooks.clone();
+        for entry in webhooks.as_array_mut()? {
+            if let Some(client) = entry.get_mut("clientConfig").and_then(Value::as_object_mut) {
+                client.insert("caBundle".into(), bundle.clone());
+            }
+        }
+        (webhooks != self.webhooks).then_some(webhooks)
+    }
+}
+
+impl<K: Kind> Kept for Configuration<K> {
+    const COLLECTION: &'static str = K::COLLECTION;
+    const RESOURCE: &'static str = K::RESOURCE;
+
+    fn read(json: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Raw {
+            #[serde(default)]
+            webhooks: Value,
+        }
+        let raw: Raw = serde_json::from_str(json).map_err(|e| e.to_string())?;
+        Ok(Self { meta: identity(json)?, webhooks: raw.webhooks, kind: std::marker::PhantomData })
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut Meta {
+        &mut self.meta
+    }
+}

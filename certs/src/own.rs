@@ -1,0 +1,283 @@
+//! Our own authority in a Secret, kept by every replica at once: each plans for itself, each write is conditional on what
+//! its plan saw, and who loses a race goes on from what the winner wrote.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use noderotation_cluster::api::{Api, Outcome, ReadError};
+use noderotation_cluster::backoff::backoff;
+use noderotation_cluster::objects::Kept;
+use noderotation_cluster::watch::{Change, Sink, Store};
+use serde_json::{Map, Value, json};
+use tokio::sync::Notify;
+
+use crate::material::{Data, Material};
+use crate::objects::{Configuration, Kind, Mutating, SecretObject, Validating};
+use crate::plan::{Action, Known, Settings, carry_out, plan};
+use crate::serving::Serving;
+
+/// Clocks jump and sleeps drift: looked at again after this, whatever was planned.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// Where things are.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The Secret's namespace.
+    pub namespace: String,
+    /// The Secret's name.
+    pub secret: String,
+    /// The name of both webhook configurations.
+    pub configurations: String,
+    /// Labels of the Secret.
+    pub labels: Vec<(String, String)>,
+}
+
+#[derive(Default)]
+struct Seen {
+    secret: Store<SecretObject>,
+    mutating: Store<Configuration<Mutating>>,
+    validating: Store<Configuration<Validating>>,
+}
+
+impl Seen {
+    fn is_synced(&self) -> bool {
+        self.secret.settled && self.mutating.settled && self.validating.settled
+    }
+}
+
+/// Keeps Secret, certificate and `caBundle`.
+pub struct Own {
+    api: Api,
+    place: Place,
+    settings: Settings,
+    serving: Arc<Serving>,
+    seen: Mutex<Seen>,
+    changed: Notify,
+    last_good: Mutex<Option<Material>>,
+    is_trusted: Mutex<bool>,
+}
+
+/// What a look led to.
+enum Next {
+    /// Something was written: look again at once.
+    Again,
+    /// Look again after this, or when something changes.
+    After(Duration),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Own {
+    /// Nothing is done before [`Own::keep`].
+    pub fn new(api: Api, place: Place, settings: Settings, serving: Arc<Serving>) -> Arc<Self> {
+        Arc::new(Self {
+            api,
+            place,
+            settings,
+            serving,
+            seen: Mutex::default(),
+            changed: Notify::new(),
+            last_good: Mutex::default(),
+            is_trusted: Mutex::default(),
+        })
+    }
+
+    /// Whether a certificate is served that every `caBundle` trusts.
+    pub fn is_ready(&self) -> bool {
+        self.serving.not_after().is_some() && *lock(&self.is_trusted)
+    }
+
+    /// Works for ever. Watches feed it as a [`Sink`] of the three kinds.
+    pub async fn keep(self: Arc<Self>) {
+        let mut failures = 0;
+        loop {
+            let changed = self.changed.notified();
+            let wait = match self.look().await {
+                Ok(Next::Again) => {
+                    failures = 0;
+                    continue;
+                }
+                Ok(Next::After(wait)) => {
+                    failures = 0;
+                    wait
+                }
+                Err(why) => {
+                    let wait = backoff(failures).min(LOOK_AGAIN);
+                    failures += 1;
+                    tracing::warn!(why, retry_in = ?wait, "the webhook's certificate cannot be kept");
+                    wait
+                }
+            };
+            tokio::select! { () = changed => {} () = tokio::time::sleep(wait) => {} }
+        }
+    }
+
+    async fn look(&self) -> Result<Next, String> {
+        if !lock(&self.seen).is_synced() {
+            return Ok(Next::After(LOOK_AGAIN));
+        }
+        let secret = lock(&self.seen).secret.objects.get(self.place.secret.as_str()).cloned();
+        let material = secret.as_ref().and_then(|secret| match Material::read(&secret.data) {
+            Ok(material) => Some(material),
+            Err(why) => {
+                tracing::warn!(secret = self.place.secret, why, "the Secret cannot be used and is put right");
+                None
+            }
+        });
+        if let Some(material) = &material {
+            self.serve(material)?;
+        }
+        let now = Timestamp::now();
+        let last_good = lock(&self.last_good).clone();
+        let is_trusted = material.as_ref().is_some_and(|m| self.bundles_differing(&m.trusted()).is_empty());
+        *lock(&self.is_trusted) = is_trusted;
+        let known = Known {
+            material: material.as_ref(),
+            has_secret: secret.is_some(),
+            last_good: last_good.as_ref(),
+            is_trusted,
+        };
+        let action = plan(known, &self.settings, now);
+        if let Some(new) = carry_out(action, known, &self.settings, now)? {
+            return self.write(secret.as_deref(), &new, action).await;
+        }
+        if !is_trusted {
+            return self.put_bundles_right().await;
+        }
+        let Action::Keep(at) = action else { return Ok(Next::After(LOOK_AGAIN)) };
+        let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+        Ok(Next::After(wait.clamp(Duration::from_millis(50), LOOK_AGAIN)))
+    }
+
+    fn serve(&self, material: &Material) -> Result<(), String> {
+        let mut last_good = lock(&self.last_good);
+        if last_good.as_ref().is_none_or(|good| good.leaf != material.leaf) {
+            self.serving.set(material.leaf.certified()?, material.leaf.certificate.not_after);
+            tracing::info!(until = %material.leaf.certificate.not_after, "serves this certificate");
+        }
+        *last_good = Some(material.clone());
+        Ok(())
+    }
+
+    fn secret_path(&self) -> String {
+        format!("/api/v1/namespaces/{}/secrets", self.place.namespace)
+    }
+
+    async fn write(&self, old: Option<&SecretObject>, new: &Material, action: Action) -> Result<Next, String> {
+        let body = self.secret_body(old, &new.data());
+        let outcome = match old {
+            None => self.api.create(&self.secret_path(), &body).await,
+            Some(_) => self.api.replace(&format!("{}/{}", self.secret_path(), self.place.secret), &body).await,
+        };
+        match outcome {
+            Outcome::Claimed(text) => {
+                tracing::info!(?action, secret = self.place.secret, "certificates changed");
+                lock(&self.seen).secret.put(SecretObject::read(&text)?);
+                Ok(Next::Again)
+            }
+            // another replica was faster; its watch event comes
+            Outcome::Raced | Outcome::Gone => Ok(Next::After(Duration::from_millis(500))),
+            Outcome::Unknown(why) | Outcome::Refused(why) | Outcome::Throttled(_, why) => {
+                Err(format!("Secret {}/{}: {why}", self.place.namespace, self.place.secret))
+            }
+        }
+    }
+
+    fn secret_body(&self, old: Option<&SecretObject>, data: &Data) -> Value {
+        let encoded: Map<String, Value> =
+            data.iter().map(|(key, value)| (key.clone(), STANDARD.encode(value).into())).collect();
+        let labels: Map<String, Value> =
+            self.place.labels.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
+        let mut metadata = json!({"name": self.place.secret, "namespace": self.place.namespace, "labels": labels});
+        if let (Some(old), Some(fields)) = (old, metadata.as_object_mut()) {
+            fields.insert("resourceVersion".into(), (*old.meta.version).into());
+            fields.insert("uid".into(), (*old.meta.uid).into());
+        }
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata, "data": encoded,
+        })
+    }
+
+    /// The configurations as they are seen whose `caBundle` is another: path and body of what puts each right.
+    fn bundles_differing(&self, trusted: &str) -> Vec<(String, Value)> {
+        let seen = lock(&self.seen);
+        let mut differing = Vec::new();
+        differing.extend(seen.mutating.objects.values().filter_map(|c| correction(c, trusted)));
+        differing.extend(seen.validating.objects.values().filter_map(|c| correction(c, trusted)));
+        differing
+    }
+
+    /// By a Secret read live: a replica whose view is old must not put an old bundle back.
+    async fn put_bundles_right(&self) -> Result<Next, String> {
+        let path = format!("{}/{}", self.secret_path(), self.place.secret);
+        let secret = match self.api.get(&path).await {
+            Ok(text) => SecretObject::read(&text)?,
+            Err(ReadError::NotFound) => return Ok(Next::After(Duration::from_millis(500))),
+            Err(error) => return Err(format!("Secret {}: {error}", self.place.secret)),
+        };
+        let trusted = Material::read(&secret.data)?.trusted();
+        for (path, body) in self.bundles_differing(&trusted) {
+            match self.api.patch(&path, &body).await {
+                Outcome::Claimed(text) => {
+                    tracing::info!(configuration = path, "caBundle put right");
+                    self.remember(&path, &text)?;
+                }
+                Outcome::Raced | Outcome::Gone => return Ok(Next::After(Duration::from_millis(200))),
+                Outcome::Unknown(why) | Outcome::Refused(why) | Outcome::Throttled(_, why) => {
+                    return Err(format!("caBundle of {path}: {why}"));
+                }
+            }
+        }
+        Ok(Next::After(Duration::from_millis(200)))
+    }
+
+    fn remember(&self, path: &str, text: &str) -> Result<(), String> {
+        let mut seen = lock(&self.seen);
+        if path.starts_with(Mutating::COLLECTION) {
+            seen.mutating.put(Kept::read(text)?);
+        } else {
+            seen.validating.put(Kept::read(text)?);
+        }
+        self.changed.notify_one();
+        Ok(())
+    }
+}
+
+fn correction<K: Kind>(configuration: &Configuration<K>, trusted: &str) -> Option<(String, Value)> {
+    let webhooks = configuration.with_bundle(trusted)?;
+    let meta = &configuration.meta;
+    let body = json!({"metadata": {"resourceVersion": meta.version, "uid": meta.uid}, "webhooks": webhooks});
+    Some((format!("{}/{}", K::COLLECTION, meta.name), body))
+}
+
+macro_rules! sink {
+    ($object:ty, $store:ident) => {
+        impl Sink<$object> for Own {
+            fn put(&self, object: $object) {
+                if let Change::Changed(_) = lock(&self.seen).$store.put(object) {
+                    self.changed.notify_one();
+                }
+            }
+
+            fn remove(&self, object: &$object) {
+                lock(&self.seen).$store.remove(&object.meta.name, &object.meta.uid);
+                self.changed.notify_one();
+            }
+
+            fn settle(&self, uids: &HashSet<Box<str>>) {
+                lock(&self.seen).$store.settle(uids);
+                self.changed.notify_one();
+            }
+        }
+    };
+}
+
+sink!(SecretObject, secret);
+sink!(Configuration<Mutating>, mutating);
+sink!(Configuration<Validating>, validating);

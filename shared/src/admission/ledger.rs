@@ -1,0 +1,238 @@
+//! The policies and NodePools there are, indexed so that a change is compared only with what it can concern.
+//!
+//! The index narrows down; who governs is still decided by [`govern`], as in the controller.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::PoolDraft;
+use crate::governance::{Governance, StoredPolicy, govern};
+use crate::policy::PoolSelector;
+
+/// Policies and NodePools by name.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    policies: BTreeMap<Arc<str>, Arc<StoredPolicy>>,
+    pools: BTreeMap<Arc<str>, Entry>,
+    by_label: HashMap<String, HashMap<String, BTreeSet<Arc<str>>>>,
+}
+
+/// A NodePool with the policies that select it.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The pool.
+    pub draft: Arc<PoolDraft>,
+    selecting: Vec<Arc<StoredPolicy>>,
+}
+
+impl Entry {
+    /// Who governs it if `instead` takes the place of the policy of its name; as things are without one.
+    pub fn govern<'a>(&'a self, instead: Option<&'a StoredPolicy>) -> Governance<'a> {
+        let others = self.selecting.iter().map(|p| &**p).filter(|p| instead.is_none_or(|i| i.name != p.name));
+        govern(&self.draft.labels, others.chain(instead))
+    }
+
+    /// Who governs it once the policy of this name is gone.
+    pub fn govern_without(&self, name: &str) -> Governance<'_> {
+        govern(&self.draft.labels, self.selecting.iter().map(|p| &**p).filter(|p| p.name != name))
+    }
+}
+
+fn selects(policy: &StoredPolicy, pool: &PoolDraft) -> bool {
+    policy.selector.as_ref().is_some_and(|selector| selector.matches(&pool.labels))
+}
+
+impl Ledger {
+    /// Keeps a policy in the place of the one of its name.
+    pub fn put_policy(&mut self, policy: Arc<StoredPolicy>) {
+        self.remove_policy(&policy.name);
+        let concerned: Vec<Arc<str>> =
+            policy.selector.iter().flat_map(|selector| self.names_selected_by(selector)).collect();
+        for name in concerned {
+            if let Some(entry) = self.pools.get_mut(&name) {
+                entry.selecting.push(policy.clone());
+            }
+        }
+        self.policies.insert(policy.name.as_str().into(), policy);
+    }
+
+    /// Forgets a policy.
+    pub fn remove_policy(&mut self, name: &str) {
+        let Some(known) = self.policies.remove(name) else { return };
+        let concerned: Vec<Arc<str>> =
+            known.selector.iter().flat_map(|selector| self.names_selected_by(selector)).collect();
+        for pool in concerned {
+            if let Some(entry) = self.pools.get_mut(&pool) {
+                entry.selecting.retain(|p| p.name != name);
+            }
+        }
+    }
+
+    /// Keeps a NodePool in the place of the one of its name.
+    pub fn put_pool(&mut self, draft: Arc<PoolDraft>) {
+        self.remove_pool(&draft.name);
+        let name: Arc<str> = draft.name.as_str().into();
+        for (key, value) in &draft.labels {
+            let values = self.by_label.entry(key.clone()).or_default();
+            values.entry(value.clone()).or_default().insert(name.clone());
+        }
+        let selecting = self.policies.values().filter(|policy| selects(policy, &draft)).cloned().collect();
+        self.pools.insert(name, Entry { draft, selecting });
+    }
+
+    /// Forgets a NodePool.
+    pub fn remove_pool(&mut self, name: &str) {
+        let Some(known) = self.pools.remove(name) else { return };
+        for (key, value) in &known.draft.labels {
+            let Some(values) = self.by_label.get_mut(key) else { continue };
+            if let Some(names) = values.get_mut(value) {
+                names.remove(name);
+                if names.is_empty() {
+                    values.remove(value);
+                }
+            }
+            if values.is_empty() {
+                self.by_label.remove(key);
+            }
+        }
+    }
+
+    /// Every policy, by name.
+    pub fn policies(&self) -> impl Iterator<Item = &StoredPolicy> {
+        self.policies.values().map(|policy| &**policy)
+    }
+
+    /// One policy.
+    pub fn policy(&self, name: &str) -> Option<&Arc<StoredPolicy>> {
+        self.policies.get(name)
+    }
+
+    /// One NodePool.
+    pub fn pool(&self, name: &str) -> Option<&Entry> {
+        self.pools.get(name)
+    }
+
+    /// How many policies and NodePools there are.
+    pub fn sizes(&self) -> (usize, usize) {
+        (self.policies.len(), self.pools.len())
+    }
+
+    /// The NodePools that a selector selects, by name.
+    pub fn selected_by<'a>(&'a self, selector: &'a PoolSelector) -> impl Iterator<Item = &'a Entry> {
+        self.names_selected_by(selector).filter_map(|name| self.pools.get(&name))
+    }
+
+    fn names_selected_by<'a>(&'a self, selector: &'a PoolSelector) -> impl Iterator<Item = Arc<str>> + use<'a> {
+        let narrowed = selector
+            .required_pair()
+            .map(|(key, value)| self.by_label.get(key).and_then(|values| values.get(value)).into_iter().flatten());
+        let all = narrowed.is_none().then(|| self.pools.keys());
+        let candidates = narrowed.into_iter().flatten().chain(all.into_iter().flatten());
+        candidates
+            .filter(|name| self.pools.get(*name).is_some_and(|entry| selector.matches(&entry.draft.labels)))
+            .cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn pool(name: &str, labels: &[(u8, u8)]) -> Arc<PoolDraft> {
+        let labels: serde_json::Map<String, Value> =
+            labels.iter().map(|(k, v)| (format!("k{k}"), json!(format!("v{v}")))).collect();
+        Arc::new(PoolDraft::read(&json!({"metadata": {"name": name, "labels": labels}})))
+    }
+
+    fn policy(name: &str, labels: &[(u8, u8)], absent: Option<u8>) -> Arc<StoredPolicy> {
+        let labels: serde_json::Map<String, Value> =
+            labels.iter().map(|(k, v)| (format!("k{k}"), json!(format!("v{v}")))).collect();
+        let expressions: Vec<Value> =
+            absent.iter().map(|k| json!({"key": format!("k{k}"), "operator": "DoesNotExist"})).collect();
+        let spec = json!({
+            "nodePoolSelector": {"matchLabels": labels, "matchExpressions": expressions},
+            "maintenanceWindows": [{"timezone": "UTC", "days": ["Mon"], "start": "01:00", "end": "02:00"}],
+        });
+        Arc::new(StoredPolicy::read(name, None, &spec))
+    }
+
+    fn verdict(governance: &Governance<'_>) -> String {
+        match governance {
+            Governance::Governed(p, _) => p.name.clone(),
+            Governance::Unmatched => "-".into(),
+            Governance::Conflict(tied) => tied.iter().map(|p| p.name.clone()).collect::<Vec<_>>().join("="),
+            Governance::Invalid(p, _) => format!("!{}", p.name),
+        }
+    }
+
+    type Pairs = Vec<(u8, u8)>;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Policy(u8, Pairs, Option<u8>),
+        Pool(u8, Pairs),
+        NoPolicy(u8),
+        NoPool(u8),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let pairs = || prop::collection::btree_map(0u8..3, 0u8..2, 0..3).prop_map(|m| m.into_iter().collect::<Pairs>());
+        let step = prop_oneof![
+            3 => (0u8..5, pairs(), prop::option::of(0u8..3)).prop_map(|(n, l, a)| Step::Policy(n, l, a)),
+            3 => (0u8..5, pairs()).prop_map(|(n, l)| Step::Pool(n, l)),
+            1 => (0u8..5).prop_map(Step::NoPolicy),
+            1 => (0u8..5).prop_map(Step::NoPool),
+        ];
+        prop::collection::vec(step, 1..40)
+    }
+
+    proptest! {
+        /// Whatever the order of changes, the index finds what asking every policy finds, and keeps nothing else.
+        #[test]
+        fn the_index_is_as_good_as_asking_everybody(steps in steps()) {
+            let mut ledger = Ledger::default();
+            let mut policies: BTreeMap<String, Arc<StoredPolicy>> = BTreeMap::new();
+            let mut pools: BTreeMap<String, Arc<PoolDraft>> = BTreeMap::new();
+            for step in steps {
+                match step {
+                    Step::Policy(n, labels, absent) => {
+                        let p = policy(&format!("p{n}"), &labels, absent);
+                        ledger.put_policy(p.clone());
+                        policies.insert(p.name.clone(), p);
+                    }
+                    Step::Pool(n, labels) => {
+                        let p = pool(&format!("n{n}"), &labels);
+                        ledger.put_pool(p.clone());
+                        pools.insert(p.name.clone(), p);
+                    }
+                    Step::NoPolicy(n) => {
+                        ledger.remove_policy(&format!("p{n}"));
+                        policies.remove(&format!("p{n}"));
+                    }
+                    Step::NoPool(n) => {
+                        ledger.remove_pool(&format!("n{n}"));
+                        pools.remove(&format!("n{n}"));
+                    }
+                }
+            }
+            prop_assert_eq!(ledger.sizes(), (policies.len(), pools.len()));
+            for (name, draft) in &pools {
+                let expected = govern(&draft.labels, policies.values().map(|p| &**p));
+                prop_assert_eq!(verdict(&ledger.pool(name).unwrap().govern(None)), verdict(&expected));
+            }
+            for p in policies.values() {
+                let selector = p.selector.as_ref().unwrap();
+                let found: Vec<&str> = ledger.selected_by(selector).map(|e| e.draft.name.as_str()).collect();
+                let expected: Vec<&str> =
+                    pools.values().filter(|d| selector.matches(&d.labels)).map(|d| d.name.as_str()).collect();
+                prop_assert_eq!(found, expected);
+            }
+            for name in pools.keys() {
+                ledger.remove_pool(name);
+            }
+            prop_assert!(ledger.by_label.is_empty());
+        }
+    }
+}

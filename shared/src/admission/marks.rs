@@ -1,0 +1,274 @@
+//! The guard: who may change keys of ours (§10).
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::words;
+use crate::keys::{self, Carrier};
+use crate::problem::quoted;
+
+/// The maps of an object that carry keys of ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marked {
+    /// Keys of ours among the annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Keys of ours among the labels.
+    pub labels: BTreeMap<String, String>,
+    /// The label `karpenter.sh/nodepool`.
+    pub pool: Option<String>,
+}
+
+impl Marked {
+    /// Reads `metadata`, of whatever shape; only keys of ours are kept.
+    pub fn read(metadata: &Value) -> Self {
+        let map = |name: &str| metadata.get(name).and_then(Value::as_object).into_iter().flatten();
+        let ours = |name: &str| -> BTreeMap<String, String> {
+            let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            map(name).filter(|(key, _)| key.starts_with(keys::PREFIX)).map(|(k, v)| (k.clone(), text(v))).collect()
+        };
+        let pool =
+            metadata.get("labels").and_then(|labels| labels.get(keys::KARPENTER_NODEPOOL)).and_then(Value::as_str);
+        Self { annotations: ours("annotations"), labels: ours("labels"), pool: pool.map(str::to_owned) }
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Requester<'a> {
+    /// `userInfo.username`.
+    pub name: &'a str,
+    /// `userInfo.uid`; an impersonated account has none.
+    pub uid: &'a str,
+    /// The controller's own account, in full.
+    pub controller: &'a str,
+}
+
+impl Requester<'_> {
+    /// The controller by its own token; an impersonated one is an ordinary user.
+    fn is_controller(&self) -> bool {
+        self.name == self.controller && !self.uid.is_empty()
+    }
+}
+
+/// What carries the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// Its kind.
+    pub carrier: Carrier,
+    /// It is being created.
+    pub is_new: bool,
+    /// Keys of ours in the template of the NodePool that a new NodeClaim is of.
+    pub template: Option<&'a BTreeMap<String, String>>,
+}
+
+/// What is to be said of a change of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MarksVerdict {
+    /// Nothing guarded changes, or the controller itself changes it.
+    Allowed,
+    /// Let through, with a warning and what the audit log is told.
+    LetThrough {
+        /// For the author.
+        warning: String,
+        /// For the audit log: key and value.
+        audit: Vec<(&'static str, String)>,
+    },
+    /// Refused, with the reason.
+    Refused(String),
+}
+
+/// Keys that everybody may change who may write the object; their values are checked elsewhere.
+pub const OPEN: [&str; 3] = [keys::FREEZE, keys::ROTATE, keys::BREAK_GLASS];
+
+/// Keys that mean something on a NodeClaim only. Karpenter copies a claim's annotations to its Node when that registers:
+/// guarded there, they would keep a node from ever joining.
+pub const COPIED_TO_NODES: [&str; 5] =
+    [keys::STATE, keys::STARTED_AT, keys::FAILED_AT, keys::RETRY_COUNT, keys::SURGE_CLAIM];
+
+/// Whether only the controller may change this key on this kind.
+pub fn is_guarded(carrier: Carrier, key: &str) -> bool {
+    key.starts_with(keys::PREFIX)
+        && !OPEN.contains(&key)
+        && match carrier {
+            Carrier::Node => !COPIED_TO_NODES.contains(&key),
+            Carrier::Placeholder | Carrier::WorkloadPod => key != keys::NOMINATION,
+            Carrier::NodePool | Carrier::NodeClaim => true,
+        }
+}
+
+/// One guarded key that changes.
+struct Change<'a> {
+    map: &'static str,
+    key: &'a str,
+    old: Option<&'a str>,
+    new: Option<&'a str>,
+}
+
+/// Judges a change of an object's keys.
+pub fn judge_marks(target: Target<'_>, old: &Marked, new: &Marked, requester: Requester<'_>) -> MarksVerdict {
+    let changes = changes(target.carrier, old, new);
+    if changes.is_empty() || requester.is_controller() {
+        return MarksVerdict::Allowed;
+    }
+    let names = words::list(changes.iter().map(|c| c.key));
+    if let Some(reason) = broken_glass(old, new) {
+        return MarksVerdict::LetThrough {
+            warning: format!("{}: lets this change of {names} through: {reason}", keys::BREAK_GLASS),
+            audit: vec![("break-glass", reason.to_owned()), ("keys", names)],
+        };
+    }
+    let all_removed = changes.iter().all(|c| c.new.is_none());
+    if target.carrier == Carrier::NodePool && all_removed && !old.annotations.contains_key(keys::ACTIVE_ROTATION) {
+        return MarksVerdict::LetThrough {
+            warning: format!(
+                "{names}: removed; no rotation is in flight, so this costs one pause between rotations at most"
+            ),
+            audit: vec![("removed", names)],
+        };
+    }
+    let from_template = |c: &Change<'_>| target.template.is_some_and(|t| t.get(c.key).map(String::as_str) == c.new);
+    if target.carrier == Carrier::NodeClaim && target.is_new && changes.iter().all(from_template) {
+        return MarksVerdict::LetThrough {
+            warning: format!(
+                "{names}: comes from spec.template.metadata of the NodePool and falsifies the rotation of this NodeClaim; remove it there"
+            ),
+            audit: vec![("from-template", names)],
+        };
+    }
+    MarksVerdict::Refused(refusal(&changes, requester))
+}
+
+fn changes<'a>(carrier: Carrier, old: &'a Marked, new: &'a Marked) -> Vec<Change<'a>> {
+    let mut changes = Vec::new();
+    for (map, old, new) in [("annotations", &old.annotations, &new.annotations), ("labels", &old.labels, &new.labels)] {
+        let mut keys: Vec<&String> = old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))).collect();
+        keys.sort_unstable();
+        for key in keys.into_iter().filter(|key| is_guarded(carrier, key)) {
+            let (old, new) = (old.get(key).map(String::as_str), new.get(key).map(String::as_str));
+            if old != new {
+                changes.push(Change { map, key, old, new });
+            }
+        }
+    }
+    changes
+}
+
+/// The reason, if this very write sets or changes it: one that merely is there opens nothing.
+fn broken_glass<'a>(old: &Marked, new: &'a Marked) -> Option<&'a str> {
+    let reason = new.annotations.get(keys::BREAK_GLASS).filter(|reason| !reason.trim().is_empty())?;
+    (old.annotations.get(keys::BREAK_GLASS) != Some(reason)).then_some(reason)
+}
+
+fn refusal(changes: &[Change<'_>], requester: Requester<'_>) -> String {
+    let shown = |value: &str| words::cut(&quoted(value), 80);
+    let line = |c: &Change<'_>| {
+        let what = match (c.old, c.new) {
+            (None, Some(new)) => format!("would be added as {}", shown(new)),
+            (Some(old), None) => format!("would be removed (is {})", shown(old)),
+            (Some(old), Some(new)) => format!("would be changed from {} to {}", shown(old), shown(new)),
+            (None, None) => "does not change".into(),
+        };
+        format!("metadata.{}[{}]: {what}", c.map, words::cut(c.key, 120))
+    };
+    let mut lines: Vec<String> = changes.iter().take(10).map(line).collect();
+    if changes.len() > 10 {
+        lines.push(format!("and {} more keys of {}", changes.len() - 10, keys::PREFIX));
+    }
+    let text = lines.join("\n");
+    let impersonated = if requester.name == requester.controller { ", impersonated" } else { "" };
+    format!(
+        "{text}\nthese keys are the state of a rotation, and only {} may change them (you are {}{impersonated}); leave them as they are, or, to change them all the same, set the annotation {}: \"<reason>\" in the same write",
+        requester.controller,
+        words::cut(requester.name, 120),
+        keys::BREAK_GLASS
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const CONTROLLER: &str = "system:serviceaccount:noderotation:noderotation-controller";
+
+    fn judge(carrier: Carrier, old: &Value, new: &Value, name: &str, uid: &str) -> MarksVerdict {
+        let target = Target { carrier, is_new: false, template: None };
+        let requester = Requester { name, uid, controller: CONTROLLER };
+        let marked = |annotations: &Value| Marked::read(&json!({"annotations": annotations}));
+        judge_marks(target, &marked(old), &marked(new), requester)
+    }
+
+    fn word(verdict: &MarksVerdict) -> &'static str {
+        match verdict {
+            MarksVerdict::Allowed => "allowed",
+            MarksVerdict::LetThrough { .. } => "let through",
+            MarksVerdict::Refused(_) => "refused",
+        }
+    }
+
+    #[test]
+    fn who_may_change_what() {
+        let state = json!({"noderotation.io/state": "pending"});
+        let none = json!({});
+        let glass = json!({"noderotation.io/break-glass": "incident 7"});
+        let both = json!({"noderotation.io/break-glass": "incident 7", "noderotation.io/state": "failed"});
+        let open =
+            json!({"noderotation.io/freeze": "2026-12-26T00:00:00Z", "noderotation.io/rotate": "now", "other": "x"});
+        let anchor = json!({"noderotation.io/active-rotation": "a", "noderotation.io/window-opened-at": "t"});
+        let history = json!({"noderotation.io/last-rotation-at": "2026-11-01T00:00:00Z"});
+        let hint = json!({"noderotation.io/nomination": "{}"});
+        use Carrier::{Node, NodeClaim, NodePool, Placeholder};
+        let table = [
+            (NodeClaim, &none, &state, "admin", "", "refused"),
+            (NodeClaim, &state, &none, "admin", "", "refused"),
+            (NodeClaim, &state, &state, "admin", "", "allowed"),
+            (NodeClaim, &none, &state, CONTROLLER, "uid", "allowed"),
+            (NodeClaim, &none, &state, CONTROLLER, "", "refused"),
+            (NodeClaim, &none, &open, "admin", "", "allowed"),
+            (NodeClaim, &none, &glass, "admin", "", "allowed"),
+            (NodeClaim, &none, &both, "admin", "", "let through"),
+            (NodeClaim, &glass, &both, "admin", "", "refused"),
+            (NodeClaim, &both, &none, "admin", "", "refused"),
+            (NodePool, &anchor, &none, "admin", "", "refused"),
+            (NodePool, &history, &none, "admin", "", "let through"),
+            (NodePool, &history, &anchor, "admin", "", "refused"),
+            (Node, &none, &state, "karpenter", "", "allowed"),
+            (Node, &none, &anchor, "karpenter", "", "refused"),
+            (Placeholder, &none, &hint, "admin", "", "allowed"),
+            (Placeholder, &none, &state, "admin", "", "refused"),
+        ];
+        for (carrier, old, new, name, uid, expected) in table {
+            assert_eq!(word(&judge(carrier, old, new, name, uid)), expected, "{carrier:?} {old} {new} {name}");
+        }
+    }
+
+    #[test]
+    fn every_key_of_the_registry_is_guarded_where_it_belongs() {
+        for key in keys::ALL.iter().filter(|key| key.owner == keys::Owner::Controller) {
+            for carrier in key.on.iter().filter(|carrier| **carrier != Carrier::WorkloadPod) {
+                assert!(is_guarded(*carrier, key.name), "{} on {carrier:?}", key.name);
+            }
+        }
+        for key in keys::ALL.iter().filter(|key| key.owner != keys::Owner::Controller) {
+            assert!(!is_guarded(Carrier::NodePool, key.name), "{}", key.name);
+        }
+        let on_claims_only = keys::ALL
+            .iter()
+            .filter(|key| key.on == [Carrier::NodeClaim] && key.owner == keys::Owner::Controller)
+            .map(|key| key.name);
+        assert_eq!(on_claims_only.collect::<Vec<_>>(), COPIED_TO_NODES);
+    }
+
+    #[test]
+    fn a_claim_of_a_pool_with_our_keys_in_its_template_can_still_be_made() {
+        let template = BTreeMap::from([("noderotation.io/state".to_owned(), "expired".to_owned())]);
+        let target = Target { carrier: Carrier::NodeClaim, is_new: true, template: Some(&template) };
+        let requester = Requester { name: "karpenter", uid: "u", controller: CONTROLLER };
+        let claim = |value: &str| Marked::read(&json!({"annotations": {"noderotation.io/state": value}}));
+        assert_eq!(word(&judge_marks(target, &Marked::default(), &claim("expired"), requester)), "let through");
+        assert_eq!(word(&judge_marks(target, &Marked::default(), &claim("failed"), requester)), "refused");
+        let later = Target { is_new: false, ..target };
+        assert_eq!(word(&judge_marks(later, &Marked::default(), &claim("expired"), requester)), "refused");
+    }
+}

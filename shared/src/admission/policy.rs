@@ -1,0 +1,211 @@
+//! A RotationPolicy that is to change (§10).
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::ledger::{Entry, Ledger};
+use super::{Verdict, words};
+use crate::feasibility::{self, Cadence, Finding};
+use crate::governance::{Governance, StoredPolicy};
+use crate::policy::{Policy, PoolSelector};
+
+/// Whether a policy may govern a static NodePool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StaticPools {
+    /// Refused: it could never rotate.
+    #[default]
+    Deny,
+    /// Only warned of.
+    Warn,
+}
+
+/// A creation or an update.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyChange<'a> {
+    /// As it is stored; `None` for a creation.
+    pub old: Option<&'a StoredPolicy>,
+    /// As it is to be.
+    pub new: &'a StoredPolicy,
+}
+
+/// Judges a policy as it would be among all others.
+pub fn judge_policy(ledger: &Ledger, change: PolicyChange<'_>, static_pools: StaticPools, now: Timestamp) -> Verdict {
+    let mut verdict = Verdict::default();
+    let policy = match &change.new.verdict {
+        Ok(policy) => policy,
+        Err(problems) => {
+            verdict.refusals.extend(problems.0.iter().map(ToString::to_string));
+            return verdict;
+        }
+    };
+    verdict.warnings.extend(policy.warnings.iter().map(ToString::to_string));
+    let effect = Effect::of(ledger, change);
+    for ((is_new, names), pools) in &effect.ties {
+        verdict.fault(*is_new, tie(names, pools, &change.new.name));
+    }
+    for (is_new, pools) in &effect.static_pools {
+        verdict.fault(*is_new && static_pools == StaticPools::Deny, static_text(pools));
+    }
+    verdict.warnings.extend(possible_ties(ledger, change.new, &effect));
+    verdict.warnings.extend(findings(policy, &effect.governed, now));
+    verdict
+}
+
+/// Judges the removal of a policy, which is never refused: what it leaves behind is only told.
+pub fn judge_deletion(ledger: &Ledger, name: &str) -> Verdict {
+    let mut verdict = Verdict::default();
+    let selector = ledger.policy(name).and_then(|policy| policy.selector.clone());
+    let mut ties: BTreeMap<Vec<&str>, Vec<&str>> = BTreeMap::new();
+    for entry in selector.iter().flat_map(|selector| ledger.selected_by(selector)) {
+        if matches!(entry.govern(None), Governance::Conflict(_)) {
+            continue;
+        }
+        if let Governance::Conflict(tied) = entry.govern_without(name) {
+            ties.entry(names_of(&tied)).or_default().push(&entry.draft.name);
+        }
+    }
+    for (names, pools) in ties {
+        let (policies, pools) = (words::policies(&names), words::pools(&pools));
+        verdict.warnings.push(format!(
+            "without RotationPolicy {name}, {policies} are equally specific for {pools}, so none of them governs there; add a label to the selector of one"
+        ));
+    }
+    verdict
+}
+
+/// What a change does to the pools there are.
+#[derive(Default)]
+struct Effect<'a> {
+    /// By whether the change brings them about and who is tied: the pools.
+    ties: BTreeMap<(bool, Vec<&'a str>), Vec<&'a str>>,
+    static_pools: BTreeMap<bool, Vec<&'a str>>,
+    governed: Vec<&'a Entry>,
+}
+
+impl<'a> Effect<'a> {
+    fn of(ledger: &'a Ledger, change: PolicyChange<'a>) -> Self {
+        let mut effect = Self::default();
+        let selector = |policy: Option<&'a StoredPolicy>| policy.and_then(|p| p.selector.as_ref());
+        let (before, after) = (selector(change.old), selector(Some(change.new)));
+        let was_selected = |entry: &Entry| before.is_some_and(|s| s.matches(&entry.draft.labels));
+        for entry in after.into_iter().flat_map(|s| ledger.selected_by(s)) {
+            effect.look(entry, was_selected(entry).then_some(change.old).flatten(), change);
+        }
+        // what it selects no longer may be left to others that tie
+        let is_selected = |entry: &Entry| after.is_some_and(|s: &PoolSelector| s.matches(&entry.draft.labels));
+        for entry in before.into_iter().flat_map(|s| ledger.selected_by(s)).filter(|e| !is_selected(e)) {
+            effect.look(entry, change.old, change);
+        }
+        effect
+    }
+
+    fn look(&mut self, entry: &'a Entry, old: Option<&'a StoredPolicy>, change: PolicyChange<'a>) {
+        let name = change.new.name.as_str();
+        let before = match old {
+            Some(old) => entry.govern(Some(old)),
+            None => entry.govern_without(name),
+        };
+        let pool = entry.draft.name.as_str();
+        match entry.govern(Some(change.new)) {
+            Governance::Conflict(tied) => {
+                let names = names_of(&tied);
+                let is_new = !matches!(&before, Governance::Conflict(earlier) if names_of(earlier) == names);
+                self.ties.entry((is_new, names)).or_default().push(pool);
+            }
+            Governance::Governed(winner, _) if winner.name == name => {
+                if entry.draft.is_static {
+                    let is_new = !matches!(&before, Governance::Governed(earlier, _) if earlier.name == name);
+                    self.static_pools.entry(is_new).or_default().push(pool);
+                } else {
+                    self.governed.push(entry);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+pub(super) fn names_of<'a>(tied: &[&'a StoredPolicy]) -> Vec<&'a str> {
+    tied.iter().map(|policy| policy.name.as_str()).collect()
+}
+
+fn tie(names: &[&str], pools: &[&str], name: &str) -> String {
+    let (policies, pools) = (words::policies(names), words::pools(pools));
+    let advice = if names.contains(&name) {
+        "add a label to this selector or to the other's, so that one of them is more specific"
+    } else {
+        "they tie once this policy lets go of it; add a label to the selector of one of them first"
+    };
+    format!(
+        "spec.nodePoolSelector: {policies} would be equally specific for {pools}, so none of them would govern there and nothing would rotate; {advice}"
+    )
+}
+
+fn static_text(pools: &[&str]) -> String {
+    let one = pools.len() == 1;
+    format!(
+        "spec.nodePoolSelector: would govern {}, which {} static (spec.replicas) and cannot be rotated: there is no surge; exclude {} by a label, for example with matchExpressions",
+        words::pools(pools),
+        if one { "is" } else { "are" },
+        if one { "it" } else { "them" },
+    )
+}
+
+/// Policies of the same specificity that some labels would bring together, though no pool has them today.
+fn possible_ties(ledger: &Ledger, new: &StoredPolicy, effect: &Effect<'_>) -> Option<String> {
+    let selector = new.selector.as_ref()?;
+    let known = |name: &str| effect.ties.keys().any(|(_, names)| names.contains(&name));
+    let others: Vec<&str> = ledger
+        .policies()
+        .filter(|other| other.name != new.name && !known(&other.name))
+        .filter(|other| {
+            other
+                .selector
+                .as_ref()
+                .is_some_and(|o| o.specificity() == selector.specificity() && selector.could_share_a_pool_with(o))
+        })
+        .map(|other| other.name.as_str())
+        .collect();
+    (!others.is_empty()).then(|| {
+        format!(
+            "spec.nodePoolSelector: as specific as that of {}; no NodePool is selected by both today, and one that were would not be rotated",
+            words::policies(&others)
+        )
+    })
+}
+
+/// Every finding of every pool it governs; equal ones once, with the pools they are of.
+fn findings(policy: &Policy, governed: &[&Entry], now: Timestamp) -> Vec<String> {
+    if governed.is_empty() {
+        return Vec::new();
+    }
+    let cadence = Cadence::of(policy, now);
+    let mut pools: BTreeMap<(usize, String), Vec<&str>> = BTreeMap::new();
+    for entry in governed {
+        for (i, found) in feasibility::findings(policy, &cadence, &entry.draft.facts, []).into_iter().enumerate() {
+            pools.entry((i, finding(&found))).or_default().push(&entry.draft.name);
+        }
+    }
+    pools.into_iter().map(|((_, text), names)| format!("{}: {text}", words::pools(&names))).collect()
+}
+
+pub(super) fn finding(found: &Finding) -> String {
+    format!("{}: {}", found.code, found.message)
+}
+
+/// Where a window names no time zone: the path to be filled, as a JSON pointer (§10, *Mutation*).
+pub fn with_default_zone(spec: &mut Value, zone: &str) -> Vec<String> {
+    let windows = spec.get_mut("maintenanceWindows").and_then(Value::as_array_mut);
+    let mut filled = Vec::new();
+    for (i, window) in windows.into_iter().flatten().enumerate() {
+        if let Some(fields) = window.as_object_mut()
+            && !fields.contains_key("timezone")
+        {
+            fields.insert("timezone".into(), zone.into());
+            filled.push(format!("/spec/maintenanceWindows/{i}/timezone"));
+        }
+    }
+    filled
+}

@@ -1,0 +1,58 @@
+//! NodePools (§10).
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use noderotation_shared::admission::{PoolDraft, judge_pool_change};
+use noderotation_shared::{instant, keys};
+
+use super::Rules;
+use crate::answer::Answer;
+use crate::review::{Object, Request};
+use crate::view::View;
+
+/// Judges a creation, or an update of spec, labels or the operator's keys.
+pub fn validate(view: &View, rules: &Rules, request: &Request<'_>, now: Timestamp) -> Result<Answer, String> {
+    if !request.sub_resource.is_empty() || !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
+        return Ok(Answer::allowed());
+    }
+    let new = request.object()?.ok_or_else(|| format!("request.object: missing in {}", request.operation))?;
+    let old = request.old_object()?;
+    if new.is_being_deleted() {
+        return Ok(Answer::allowed());
+    }
+    let draft = |object: &Object| {
+        let mut draft = PoolDraft::read(&object.0);
+        draft.name = object.name();
+        draft
+    };
+    let (before, after) = (old.as_ref().map(draft), draft(&new));
+    if before.as_ref() == Some(&after) && misplaced(old.as_ref()) == misplaced(Some(&new)) {
+        return Ok(Answer::allowed());
+    }
+    let mut verdict =
+        view.with_ledger(|ledger| judge_pool_change(ledger, before.as_ref(), &after, rules.static_pools, now));
+    verdict.warnings.extend(past_freeze(old.as_ref(), &new, now));
+    verdict.warnings.extend(misplaced(Some(&new)));
+    if verdict.refusals.is_empty() && !request.is_dry_run() {
+        view.admit_pool(Arc::new(after));
+    }
+    Ok(verdict.into())
+}
+
+/// A freeze that is over before it begins was likely meant otherwise.
+fn past_freeze(old: Option<&Object>, new: &Object, now: Timestamp) -> Option<String> {
+    let text = new.annotation(keys::FREEZE)?;
+    let is_new = old.is_none_or(|old| old.annotation(keys::FREEZE) != Some(text));
+    let until = instant::parse(text).filter(|until| is_new && *until <= now)?;
+    let until = instant::format(until);
+    Some(format!("metadata.annotations[{}]: {until} has passed, so it holds nothing", keys::FREEZE))
+}
+
+fn misplaced(object: Option<&Object>) -> Option<String> {
+    object?.annotation(keys::ROTATE)?;
+    Some(format!(
+        "metadata.annotations[{}]: does nothing on a NodePool; set it on the NodeClaim that is to be rotated",
+        keys::ROTATE
+    ))
+}

@@ -1,0 +1,276 @@
+//! The policies and NodePools there are: what two slim watches say, and for a moment what was just admitted.
+//!
+//! Two policies in one `kubectl apply` come a few milliseconds apart, faster than a watch may tell of the first. So what
+//! was admitted counts until the watch confirms it, or for three seconds if it never does.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use noderotation_cluster::objects::{Kept, PolicyObject, identity};
+use noderotation_cluster::watch::fresh::STALE_AFTER;
+use noderotation_cluster::watch::{Change, Freshness, Sink, Store};
+use noderotation_rotation::world::{Meta, Pool};
+use noderotation_shared::admission::{Ledger, PoolDraft};
+use noderotation_shared::governance::StoredPolicy;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// What was admitted counts for this long, unless the watch confirms it sooner.
+const PROVISIONAL: Duration = Duration::from_secs(3);
+
+/// So many admitted objects are remembered at most.
+const MOST_PROVISIONAL: usize = 256;
+
+/// A NodePool as admission sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolObject {
+    meta: Meta,
+    draft: Arc<PoolDraft>,
+}
+
+impl Kept for PoolObject {
+    const COLLECTION: &'static str = Pool::COLLECTION;
+    const RESOURCE: &'static str = Pool::RESOURCE;
+
+    fn read(json: &str) -> Result<Self, String> {
+        let value = serde_json::from_str(json).map_err(|e| e.to_string())?;
+        Ok(Self { meta: identity(json)?, draft: Arc::new(PoolDraft::read(&value)) })
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut Meta {
+        &mut self.meta
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Policy,
+    Pool,
+}
+
+#[derive(Default)]
+struct Known {
+    policies: Store<PolicyObject>,
+    pools: Store<PoolObject>,
+    ledger: Ledger,
+    /// What was admitted and not yet confirmed, and until when it counts.
+    provisional: BTreeMap<(Kind, String), Instant>,
+}
+
+impl Known {
+    fn confirm_policy(&mut self, name: &str) {
+        self.provisional.remove(&(Kind::Policy, name.to_owned()));
+        match self.policies.objects.get(name) {
+            Some(policy) => self.ledger.put_policy(policy.stored.clone()),
+            None => self.ledger.remove_policy(name),
+        }
+    }
+
+    fn confirm_pool(&mut self, name: &str) {
+        self.provisional.remove(&(Kind::Pool, name.to_owned()));
+        match self.pools.objects.get(name) {
+            Some(pool) => self.ledger.put_pool(pool.draft.clone()),
+            None => self.ledger.remove_pool(name),
+        }
+    }
+
+    fn confirm(&mut self, (kind, name): &(Kind, String)) {
+        match kind {
+            Kind::Policy => self.confirm_policy(name),
+            Kind::Pool => self.confirm_pool(name),
+        }
+    }
+
+    /// What was never confirmed is forgotten.
+    fn expire(&mut self) {
+        let now = Instant::now();
+        let over: Vec<_> =
+            self.provisional.iter().filter(|(_, until)| **until <= now).map(|(k, _)| k.clone()).collect();
+        for key in over {
+            self.confirm(&key);
+        }
+    }
+
+    fn remember(&mut self, kind: Kind, name: &str) {
+        if self.provisional.len() >= MOST_PROVISIONAL
+            && let Some(oldest) = self.provisional.iter().min_by_key(|(_, until)| **until).map(|(key, _)| key.clone())
+        {
+            self.confirm(&oldest);
+        }
+        self.provisional.insert((kind, name.to_owned()), Instant::now() + PROVISIONAL);
+    }
+}
+
+/// Everything that admission knows of the cluster.
+#[derive(Default)]
+pub struct View {
+    known: Mutex<Known>,
+    synced: Notify,
+    /// When each watch last said something.
+    pub fresh: Arc<Freshness>,
+}
+
+impl View {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at all policies and pools.
+    pub fn with_ledger<T>(&self, look: impl FnOnce(&Ledger) -> T) -> T {
+        let mut known = self.lock();
+        known.expire();
+        look(&known.ledger)
+    }
+
+    /// One pool.
+    pub fn pool(&self, name: &str) -> Option<Arc<PoolDraft>> {
+        self.with_ledger(|ledger| ledger.pool(name).map(|entry| entry.draft.clone()))
+    }
+
+    /// A policy was admitted and will likely be stored.
+    pub fn admit_policy(&self, policy: Arc<StoredPolicy>) {
+        let mut known = self.lock();
+        known.remember(Kind::Policy, &policy.name);
+        known.ledger.put_policy(policy);
+    }
+
+    /// A NodePool was admitted and will likely be stored.
+    pub fn admit_pool(&self, pool: Arc<PoolDraft>) {
+        let mut known = self.lock();
+        known.remember(Kind::Pool, &pool.name);
+        known.ledger.put_pool(pool);
+    }
+
+    /// Waits until both first lists are complete.
+    pub async fn wait_synced(&self) {
+        loop {
+            let synced = self.synced.notified();
+            if self.is_synced() {
+                return;
+            }
+            synced.await;
+        }
+    }
+
+    fn is_synced(&self) -> bool {
+        let known = self.lock();
+        known.policies.settled && known.pools.settled
+    }
+
+    /// A warning where a watch has been silent for too long.
+    pub fn staleness(&self) -> Option<String> {
+        let (resource, age) = self.fresh.ages().into_iter().max_by_key(|(_, age)| *age)?;
+        (age > STALE_AFTER).then(|| {
+            format!(
+                "the noderotation webhook has heard nothing of {resource} for {} minutes, so this verdict may be out of date; the controller decides on the real state",
+                age.as_secs() / 60
+            )
+        })
+    }
+}
+
+impl Sink<PolicyObject> for View {
+    fn put(&self, policy: PolicyObject) {
+        let mut known = self.lock();
+        let name = policy.meta.name.clone();
+        if let Change::Changed(_) = known.policies.put(policy) {
+            known.confirm_policy(&name);
+        }
+    }
+
+    fn remove(&self, policy: &PolicyObject) {
+        let mut known = self.lock();
+        if known.policies.remove(&policy.meta.name, &policy.meta.uid).is_some() {
+            known.confirm_policy(&policy.meta.name);
+        }
+    }
+
+    fn settle(&self, uids: &HashSet<Box<str>>) {
+        let mut known = self.lock();
+        for policy in known.policies.settle(uids) {
+            known.confirm_policy(&policy.meta.name);
+        }
+        self.synced.notify_waiters();
+    }
+}
+
+impl Sink<PoolObject> for View {
+    fn put(&self, pool: PoolObject) {
+        let mut known = self.lock();
+        let name = pool.meta.name.clone();
+        if let Change::Changed(_) = known.pools.put(pool) {
+            known.confirm_pool(&name);
+        }
+    }
+
+    fn remove(&self, pool: &PoolObject) {
+        let mut known = self.lock();
+        if known.pools.remove(&pool.meta.name, &pool.meta.uid).is_some() {
+            known.confirm_pool(&pool.meta.name);
+        }
+    }
+
+    fn settle(&self, uids: &HashSet<Box<str>>) {
+        let mut known = self.lock();
+        for pool in known.pools.settle(uids) {
+            known.confirm_pool(&pool.meta.name);
+        }
+        self.synced.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(name: &str, version: u32, w: &str) -> PolicyObject {
+        let text = format!(
+            r#"{{"metadata":{{"name":"{name}","uid":"{name}","resourceVersion":"{version}"}},"spec":{{"nodePoolSelector":{{"matchLabels":{{"w":"{w}"}}}}}}}}"#
+        );
+        PolicyObject::read(&text).unwrap()
+    }
+
+    fn known(view: &View) -> Vec<String> {
+        view.with_ledger(|l| l.policies().map(|p| p.name.clone()).collect())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_admitted_counts_until_it_is_confirmed_or_never_is() {
+        let view = View::default();
+        view.put(policy("a", 1, "x"));
+        view.admit_policy(policy("b", 0, "x").stored);
+        assert_eq!(known(&view), ["a", "b"]);
+        view.put(policy("b", 2, "x"));
+        tokio::time::advance(PROVISIONAL * 2).await;
+        assert_eq!(known(&view), ["a", "b"], "it is confirmed");
+        view.admit_policy(policy("c", 0, "x").stored);
+        tokio::time::advance(PROVISIONAL * 2).await;
+        assert_eq!(known(&view), ["a", "b"], "it never was stored");
+        assert!(view.lock().provisional.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_admissions_are_not_kept() {
+        let view = View::default();
+        for i in 0..2_000 {
+            view.admit_policy(policy(&format!("p{i}"), 0, "x").stored);
+        }
+        assert_eq!(known(&view).len(), MOST_PROVISIONAL);
+        tokio::time::advance(PROVISIONAL * 2).await;
+        assert_eq!(known(&view), Vec::<String>::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_told() {
+        let view = View::default();
+        view.fresh.touch("nodepools");
+        assert_eq!(view.staleness(), None);
+        tokio::time::advance(STALE_AFTER + Duration::from_secs(120)).await;
+        assert!(view.staleness().unwrap().contains("nothing of nodepools for 7 minutes"));
+    }
+}
