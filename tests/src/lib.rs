@@ -6,6 +6,7 @@
 
 #![allow(clippy::indexing_slicing, reason = "test support: a wrong index fails the test that made it")]
 
+pub mod ask;
 pub mod audit;
 pub mod bench;
 pub mod demo;
@@ -13,7 +14,7 @@ pub mod gate;
 pub mod product;
 pub mod world;
 
-pub use product::{Controller, Product};
+pub use product::{Controller, Product, Webhook};
 
 /// What a program ends with: fine, or the error in a sentence.
 pub fn exit(result: anyhow::Result<()>) -> std::process::ExitCode {

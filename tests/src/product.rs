@@ -1,6 +1,6 @@
 //! The product under test.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -15,13 +15,58 @@ pub const NAMESPACE: &str = "noderotation";
 /// The service account that the chart makes.
 pub const ACCOUNT: &str = "noderotation-controller";
 
+/// The service account that the chart makes for the webhook.
+pub const WEBHOOK_ACCOUNT: &str = "noderotation-webhook";
+
 /// A rig on which the chart is installed.
 pub struct Product {
     /// The control plane.
     pub rig: Rig,
+    /// The webhook that answers behind the chart's Service; `None` where the chart was installed without.
+    pub webhook: Option<Webhook>,
     kubeconfig: PathBuf,
     controller: PathBuf,
+    address: ServiceAddress,
     started: std::cell::Cell<u32>,
+}
+
+/// A running webhook.
+pub struct Webhook {
+    /// The process.
+    pub process: Process,
+    /// Where it serves /metrics.
+    pub port: u16,
+    /// Where it answers admission.
+    pub listen: SocketAddr,
+}
+
+/// Where the chart's webhook Service is: an address of this machine, so that the API server reaches a process on it.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceAddress {
+    address: Ipv4Addr,
+    port: u16,
+}
+
+impl ServiceAddress {
+    /// A free one; port 443 where this user may bind it, as in a cluster.
+    fn free() -> anyhow::Result<Self> {
+        let mut seed = std::process::id().wrapping_mul(7919) ^ nanoseconds();
+        for _ in 0..1_000 {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let [a, b, ..] = (seed >> 8).to_be_bytes().map(|byte| byte.clamp(2, 250));
+            let address = Ipv4Addr::new(127, 96, a, b);
+            for port in [443, 9443] {
+                if TcpListener::bind((address, port)).is_ok() {
+                    return Ok(Self { address, port });
+                }
+            }
+        }
+        bail!("no address of 127.96.0.0/16 can be bound");
+    }
+}
+
+fn nanoseconds() -> u32 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.subsec_nanos())
 }
 
 /// A running controller.
@@ -33,39 +78,141 @@ pub struct Controller {
 }
 
 impl Product {
-    /// Boots a rig with an audit log and installs the chart.
+    /// Boots a rig with an audit log, installs the chart and starts the webhook.
     pub async fn install() -> anyhow::Result<Self> {
         Self::install_on(Rig::start(Options { audit: true, ..Options::default() }).await?).await
     }
 
-    /// Installs the chart on a rig.
+    /// Installs the chart on a rig and starts the webhook.
     pub async fn install_on(rig: Rig) -> anyhow::Result<Self> {
-        objects::system_node(&rig)?;
-        // where the installed Pods run is the only thing said; a home of their own keeps them off the pools under test
-        let home = [
-            "--wait",
-            "--timeout",
-            "2m",
-            "--set-json",
-            r#"controller.tolerations=[{"key":"rig/system","operator":"Exists"}]"#,
-            "--set-json",
-            r#"controller.nodeSelector={"rig/system":"true"}"#,
-        ];
-        Self::install_with(rig, &home).await
+        let mut product = Self::install_home(rig, &[]).await?;
+        product.webhook = Some(product.start_webhook().await?);
+        Ok(product)
     }
 
-    /// Installs the chart on a rig that has nobody to run its Pods.
+    /// The same without a webhook: for states that it would refuse.
+    pub async fn install_without_webhook() -> anyhow::Result<Self> {
+        let rig = Rig::start(Options { audit: true, ..Options::default() }).await?;
+        Self::install_home(rig, &["--set", "webhook.enabled=false"]).await
+    }
+
+    async fn install_home(rig: Rig, flags: &[&str]) -> anyhow::Result<Self> {
+        objects::system_node(&rig)?;
+        // where the installed Pods run is the only thing said; a home of their own keeps them off the pools under test
+        let mut home = vec!["--wait", "--timeout", "2m"];
+        let there: Vec<String> = ["controller", "webhook"]
+            .iter()
+            .flat_map(|part| {
+                [
+                    format!(r#"{part}.tolerations=[{{"key":"rig/system","operator":"Exists"}}]"#),
+                    format!(r#"{part}.nodeSelector={{"rig/system":"true"}}"#),
+                ]
+            })
+            .collect();
+        for value in &there {
+            home.extend(["--set-json", value]);
+        }
+        Self::install_with(rig, &[&home, flags].concat()).await
+    }
+
+    /// Installs the chart on a rig that has nobody to run its Pods, without a webhook.
     pub async fn install_bare(rig: Rig) -> anyhow::Result<Self> {
-        Self::install_with(rig, &[]).await
+        Self::install_with(rig, &["--set", "webhook.enabled=false"]).await
+    }
+
+    /// Installs the chart with these values on a rig that has nobody to run its Pods, and starts no webhook.
+    pub async fn install_bare_with(rig: Rig, values: &[&str]) -> anyhow::Result<Self> {
+        Self::install_with(rig, values).await
+    }
+
+    /// Boots a bare rig with Karpenter's kinds, installs the chart with these values and starts the webhook.
+    pub async fn install_bare_with_webhook(audit: bool, values: &[&str]) -> anyhow::Result<Self> {
+        let rig = Rig::start(Options { bare: true, audit, ..Options::default() }).await?;
+        rig.install_karpenter_kinds()?;
+        let mut product = Self::install_with(rig, values).await?;
+        product.webhook = Some(product.start_webhook().await?);
+        Ok(product)
     }
 
     async fn install_with(rig: Rig, flags: &[&str]) -> anyhow::Result<Self> {
         let controller = binary("noderotation-controller")?;
-        let chart = repository().join("charts/noderotation").display().to_string();
-        let install = ["install", "noderotation", &chart, "--namespace", NAMESPACE, "--create-namespace"];
+        let address = ServiceAddress::free()?;
+        let chart = chart();
+        let (ip, port) = (
+            format!("webhook.service.clusterIP={}", address.address),
+            format!("webhook.service.port={}", address.port),
+        );
+        let install = [
+            "install",
+            "noderotation",
+            &chart,
+            "--namespace",
+            NAMESPACE,
+            "--create-namespace",
+            "--set",
+            &ip,
+            "--set",
+            &port,
+        ];
         rig.helm(&[&install, flags].concat())?;
         let kubeconfig = rig.kubeconfig_for(NAMESPACE, ACCOUNT).await?;
-        Ok(Self { rig, kubeconfig, controller, started: 0.into() })
+        Ok(Self { rig, webhook: None, kubeconfig, controller, address, started: 0.into() })
+    }
+
+    /// Helm's arguments that keep the webhook's Service where it is, for an upgrade.
+    pub fn service_values(&self) -> [String; 2] {
+        [
+            format!("webhook.service.clusterIP={}", self.address.address),
+            format!("webhook.service.port={}", self.address.port),
+        ]
+    }
+
+    /// Starts the webhook behind the chart's Service and waits until it is ready.
+    pub async fn start_webhook(&self) -> anyhow::Result<Webhook> {
+        self.start_webhook_with(&[]).await
+    }
+
+    /// The same with further flags.
+    pub async fn start_webhook_with(&self, flags: &[&str]) -> anyhow::Result<Webhook> {
+        let listen = SocketAddr::from((self.address.address, self.address.port));
+        let mut webhook = self.spawn_webhook(listen, flags).await?;
+        self.wait_webhook_ready(&mut webhook).await?;
+        Ok(webhook)
+    }
+
+    /// Waits until a webhook is ready.
+    pub async fn wait_webhook_ready(&self, webhook: &mut Webhook) -> anyhow::Result<()> {
+        let port = webhook.port;
+        self.rig
+            .wait("a webhook to be ready", Duration::from_secs(60), async || {
+                webhook.process.check()?;
+                Ok((status(port, "/readyz").await == Some(200)).then_some(()))
+            })
+            .await
+            .with_context(|| format!("the webhook's log ends:\n{}", webhook.process.tail(20)))
+    }
+
+    /// Starts a webhook as the chart's service account, wherever it listens.
+    pub async fn spawn_webhook(&self, listen: SocketAddr, flags: &[&str]) -> anyhow::Result<Webhook> {
+        let kubeconfig = self.rig.kubeconfig_for(NAMESPACE, WEBHOOK_ACCOUNT).await?;
+        let n = self.started.get();
+        self.started.set(n + 1);
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let mut command = Command::new(binary("noderotation-webhook")?);
+        command
+            .env_clear()
+            .env("RUST_BACKTRACE", "0")
+            .arg("--kubeconfig")
+            .arg(&kubeconfig)
+            .args(["--namespace", NAMESPACE, "--listen", &listen.to_string()])
+            .args(["--health-listen", &format!("127.0.0.1:{port}")])
+            .args(flags);
+        Ok(Webhook { process: self.rig.spawn(&format!("webhook-{n}"), command)?, port, listen })
+    }
+
+    /// A client with the controller's own token.
+    pub async fn controller_client(&self) -> anyhow::Result<kube::Client> {
+        Rig::client_of(&self.kubeconfig).await
     }
 
     /// Starts a leader that logs as it does in production, for measurements.
@@ -113,15 +260,27 @@ impl Product {
     }
 }
 
+impl Webhook {
+    /// One sample of /metrics, by its name and a part of its labels; their sum where several match.
+    pub async fn sample(&self, name: &str, labels: &str) -> f64 {
+        samples(&page(self.port).await, name, labels).sum()
+    }
+
+    /// Reviews that any hook has answered.
+    pub async fn reviews(&self) -> f64 {
+        self.sample("noderotation_admission_requests_total", "").await
+    }
+}
+
 impl Controller {
     /// The page of /metrics; empty while it does not serve.
     pub async fn metrics(&self) -> String {
-        fetch(self.port, "/metrics").await.map(|(_, body)| body).unwrap_or_default()
+        page(self.port).await
     }
 
     /// The status of an endpoint.
     pub async fn status(&self, path: &str) -> Option<u16> {
-        fetch(self.port, path).await.ok().map(|(code, _)| code)
+        status(self.port, path).await
     }
 
     /// Whether it is the leader and has seen everything.
@@ -132,11 +291,7 @@ impl Controller {
 
     /// One sample of /metrics, by its name and a part of its labels.
     pub async fn sample(&self, name: &str, labels: &str) -> Option<f64> {
-        let page = self.metrics().await;
-        let line = page
-            .lines()
-            .find(|l| l.starts_with(name) && l[name.len()..].starts_with(['{', ' ']) && l.contains(labels))?;
-        line.rsplit(' ').next()?.parse().ok()
+        samples(&self.metrics().await, name, labels).next()
     }
 
     /// Asks it to stop and waits; gives its exit code.
@@ -144,6 +299,26 @@ impl Controller {
         self.process.signal("TERM")?;
         self.process.wait(Duration::from_secs(30))
     }
+}
+
+async fn page(port: u16) -> String {
+    fetch(port, "/metrics").await.map(|(_, body)| body).unwrap_or_default()
+}
+
+async fn status(port: u16, path: &str) -> Option<u16> {
+    fetch(port, path).await.ok().map(|(code, _)| code)
+}
+
+fn samples<'a>(page: &'a str, name: &'a str, labels: &'a str) -> impl Iterator<Item = f64> + use<'a> {
+    let of_name = move |line: &&str| {
+        line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])) && line.contains(labels)
+    };
+    page.lines().filter(of_name).filter_map(|line| line.rsplit(' ').next()?.parse().ok())
+}
+
+/// The chart's folder.
+pub fn chart() -> String {
+    repository().join("charts/noderotation").display().to_string()
 }
 
 /// A plain HTTP GET on this machine.

@@ -313,7 +313,7 @@ async fn a_second_replica_takes_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_malformed_policy_stops_its_own_pools_only() {
-    let product = Product::install().await.unwrap();
+    let product = Product::install_without_webhook().await.unwrap();
     let rig = &product.rig;
     let good = pool_of(&product, "good", 1).await;
     let bad = pool_of(&product, "bad", 1).await;
@@ -421,7 +421,7 @@ fn orphan() -> serde_json::Value {
 /// What a deposed leader, or a pool that vanished, may leave behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_leader_sweeps_what_no_anchor_references() {
-    let product = Product::install().await.unwrap();
+    let product = Product::install_without_webhook().await.unwrap();
     let rig = &product.rig;
     let claims = pool_of(&product, "api", 2).await;
     let nodes = world::nodes(rig, "api").await.unwrap();
@@ -487,8 +487,7 @@ async fn the_preflight_says_what_is_missing() {
     assert_eq!(code, Some(1));
     assert!(log.contains("does not serve /apis/karpenter.sh/v1/nodepools: install Karpenter 1.0 or newer"), "{log}");
 
-    let crds = rig.programs.share.join("crds").display().to_string();
-    rig.kubectl(&["apply", "--server-side", "-f", &crds]).unwrap();
+    rig.install_karpenter_kinds().unwrap();
     rig.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).unwrap();
     rig.kubectl(&["delete", "clusterrolebinding", "noderotation-controller"]).unwrap();
     let (code, log) = rig

@@ -23,3 +23,151 @@ app.kubernetes.io/name: {{ include "noderotation.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: controller
 {{- end }}
+
+{{- define "noderotation.webhook" -}}
+{{ include "noderotation.fullname" . }}-webhook
+{{- end }}
+
+{{- define "noderotation.webhookSelector" -}}
+app.kubernetes.io/name: {{ include "noderotation.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: webhook
+{{- end }}
+
+{{- /* The Secret with the webhook's certificate. */}}
+{{- define "noderotation.secret" -}}
+{{- if eq .Values.webhook.certificate.mode "secret" -}}
+{{ required "webhook.certificate.secretName is required with mode secret" .Values.webhook.certificate.secretName }}
+{{- else -}}
+{{ include "noderotation.webhook" . }}
+{{- end }}
+{{- end }}
+
+{{- /* The controller by its own token. An impersonated one has no uid, and is an ordinary user. */}}
+{{- define "noderotation.isController" -}}
+(request.userInfo.username == "system:serviceaccount:{{ .Release.Namespace }}:{{ include "noderotation.controller" . }}" && request.userInfo.?uid.orValue("") != "")
+{{- end }}
+
+{{- /* Keys open to everyone who may write the object; their values are checked elsewhere. */}}
+{{- define "noderotation.openKeys" -}}
+"noderotation.io/freeze", "noderotation.io/rotate", "noderotation.io/break-glass"
+{{- end }}
+
+{{- /* Karpenter copies a NodeClaim's annotations to its Node: guarded there, these would keep a node from ever joining. */}}
+{{- define "noderotation.copiedKeys" -}}
+"noderotation.io/state", "noderotation.io/started-at", "noderotation.io/failed-at", "noderotation.io/retry-count", "noderotation.io/surge-claim"
+{{- end }}
+
+{{- /* Annotations and labels, new and old. oldObject is null in a creation; these forms bear that. */}}
+{{- define "noderotation.pairs" -}}
+[[object.?metadata.?annotations.orValue({}), oldObject.?metadata.?annotations.orValue({})], [object.?metadata.?labels.orValue({}), oldObject.?metadata.?labels.orValue({})]]
+{{- end }}
+
+{{- /* k is guarded: ours, and not among the keys given. */}}
+{{- define "noderotation.guarded" -}}
+k.startsWith("noderotation.io/") && !(k in [{{ . }}])
+{{- end }}
+
+{{- /* Some guarded key is added, changed or removed. */}}
+{{- define "noderotation.guardedKeyChanges" -}}
+{{ include "noderotation.pairs" . }}.exists(p, p[0].exists(k, {{ include "noderotation.guarded" . }} && (!(k in p[1]) || p[0][k] != p[1][k])) || p[1].exists(k, {{ include "noderotation.guarded" . }} && !(k in p[0])))
+{{- end }}
+
+{{- define "noderotation.topologySpread" -}}
+- maxSkew: 1
+  topologyKey: kubernetes.io/hostname
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels: {{- . | nindent 6 }}
+{{- end }}
+
+{{- /* The restricted profile of Pod security. */}}
+{{- define "noderotation.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "noderotation.containerSecurity" -}}
+allowPrivilegeEscalation: false
+capabilities: {drop: [ALL]}
+readOnlyRootFilesystem: true
+{{- end }}
+
+{{- define "noderotation.clientConfig" -}}
+clientConfig:
+  service: {namespace: {{ .root.Release.Namespace }}, name: {{ include "noderotation.webhook" .root }}, port: {{ .root.Values.webhook.service.port }}, path: {{ .path }}}
+  {{- if eq .root.Values.webhook.certificate.mode "secret" }}
+  caBundle: {{ required "webhook.certificate.caBundle is required with mode secret" .root.Values.webhook.certificate.caBundle | b64enc }}
+  {{- end }}
+sideEffects: None
+admissionReviewVersions: [v1]
+matchPolicy: Equivalent
+timeoutSeconds: {{ .root.Values.webhook.timeoutSeconds }}
+{{- end }}
+
+{{- define "noderotation.guardPolicy" }}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ .name }}
+  labels: {{- include "noderotation.labels" .root | nindent 4 }}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    matchPolicy: Equivalent
+    {{- if .namespaced }}
+    namespaceSelector:
+      matchLabels: {kubernetes.io/metadata.name: {{ .root.Release.Namespace }}}
+    {{- end }}
+    resourceRules:
+    {{- range .rules }}
+    - {{ . }}
+    {{- end }}
+  matchConditions:
+  - name: not-controller
+    expression: '!{{ include "noderotation.isController" .root }}'
+  - name: not-being-deleted
+    expression: '!object.?metadata.?deletionTimestamp.hasValue()'
+  variables:
+  - name: pairs
+    expression: >-
+      {{ include "noderotation.pairs" . }}
+  - name: written
+    expression: variables.pairs.map(p, p[0].filter(k, {{ include "noderotation.guarded" .open }} && (!(k in p[1]) || p[0][k] != p[1][k])))
+  - name: removed
+    expression: variables.pairs.map(p, p[1].filter(k, {{ include "noderotation.guarded" .open }} && !(k in p[0])))
+  - name: keys
+    expression: variables.written[0] + variables.written[1] + variables.removed[0] + variables.removed[1]
+  # counts only in the write that sets or changes it
+  - name: breakGlass
+    expression: >-
+      object.?metadata.?annotations[?"noderotation.io/break-glass"].orValue("") != oldObject.?metadata.?annotations[?"noderotation.io/break-glass"].orValue("") ? object.?metadata.?annotations[?"noderotation.io/break-glass"].orValue("") : ""
+  # a replacement of a NodePool without a rotation in flight costs one pause at most
+  - name: onlyCleared
+    expression: >-
+      request.resource.resource == "nodepools" && variables.written[0].size() + variables.written[1].size() == 0 && !("noderotation.io/active-rotation" in variables.pairs[0][1])
+  validations:
+  - expression: variables.keys.size() == 0 || variables.breakGlass.matches("\\S") || variables.onlyCleared
+    messageExpression: '"metadata: " + variables.keys.join(", ") + ": these keys are the state of a rotation, and only system:serviceaccount:{{ .root.Release.Namespace }}:{{ include "noderotation.controller" .root }} may change them (you are " + request.userInfo.username + "); leave them as they are, or, to change them all the same, set the annotation noderotation.io/break-glass: \"<reason>\" in the same write"'
+    message: noderotation.io keys are the state of a rotation; to change them all the same, set the annotation noderotation.io/break-glass in the same write
+    reason: Forbidden
+  auditAnnotations:
+  - key: break-glass
+    valueExpression: 'variables.keys.size() > 0 ? variables.breakGlass : ""'
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ .name }}
+  labels: {{- include "noderotation.labels" .root | nindent 4 }}
+spec: {policyName: {{ .name }}, validationActions: [Deny]}
+{{- end }}
+
+{{- define "noderotation.egress" }}
+  # the API server, whose addresses nobody knows here, and names
+  egress:
+  - ports: [{port: 443}, {port: 6443}]
+  - ports: [{port: 53, protocol: UDP}, {port: 53}]
+{{- end }}

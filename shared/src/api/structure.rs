@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::problem::Problem;
 
@@ -25,7 +25,77 @@ pub fn structural_problems(spec: &Value) -> Vec<Problem> {
     problems
 }
 
+/// The parts of a `spec` that are sound in structure; stand-ins where something required is not. What its meaning is can so
+/// be judged although something else is wrong.
+pub fn sound_parts(spec: &Value) -> Value {
+    SPEC.as_ref().and_then(|schema| sound(schema, spec, "spec")).unwrap_or_default()
+}
+
+fn sound(schema: &JSONSchemaProps, value: &Value, name: &str) -> Option<Value> {
+    let wanted = schema.type_.as_deref().unwrap_or("string");
+    let is_known = schema.enum_.as_ref().is_none_or(|allowed| allowed.iter().any(|a| a.0 == *value));
+    if !is_of(value, wanted) || !is_known || is_out_of_bounds(schema, value) {
+        return stand_in(name);
+    }
+    match value {
+        Value::Object(fields) => {
+            let field_schema = |field: &str| match schema.properties.as_ref().and_then(|p| p.get(field)) {
+                Some(known) => Some(known),
+                None => match &schema.additional_properties {
+                    Some(JSONSchemaPropsOrBool::Schema(any)) => Some(&**any),
+                    _ => None,
+                },
+            };
+            let kept = fields
+                .iter()
+                .take(MOST)
+                .filter_map(|(field, value)| Some((field.clone(), sound(field_schema(field)?, value, field)?)));
+            let mut kept: serde_json::Map<String, Value> = kept.collect();
+            for field in schema.required.iter().flatten() {
+                if let (false, Some(value)) = (kept.contains_key(field), stand_in(field)) {
+                    kept.insert(field.clone(), value);
+                }
+            }
+            Some(Value::Object(kept))
+        }
+        Value::Array(items) => match &schema.items {
+            Some(JSONSchemaPropsOrArray::Schema(item)) => {
+                let kept: Vec<Value> =
+                    items.iter().take(most_items(schema)).filter_map(|value| sound(item, value, "")).collect();
+                if kept.is_empty() && schema.min_items.is_some() { stand_in(name) } else { Some(Value::Array(kept)) }
+            }
+            _ => None,
+        },
+        other => Some(other.clone()),
+    }
+}
+
+/// Something right in the place of a required field that is not; unlikely enough not to meet what stands beside it.
+fn stand_in(name: &str) -> Option<Value> {
+    let window = json!({"timezone": "UTC", "days": ["Mon"], "start": "03:33", "end": "03:34"});
+    match name {
+        "spec" => Some(json!({"nodePoolSelector": {}, "maintenanceWindows": [window]})),
+        "maintenanceWindows" => Some(json!([window])),
+        "nodePoolSelector" => Some(json!({})),
+        "from" => Some("2000-01-01".into()),
+        "until" => Some("2099-12-31".into()),
+        "key" => Some("key".into()),
+        "operator" => Some("Exists".into()),
+        name => window.get(name).cloned(),
+    }
+}
+
+/// More problems, or entries of a list without a bound of its own, are not looked for.
+const MOST: usize = 256;
+
+fn most_items(schema: &JSONSchemaProps) -> usize {
+    schema.max_items.and_then(|most| usize::try_from(most).ok()).unwrap_or(MOST).min(MOST)
+}
+
 fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, is_required: bool, problems: &mut Vec<Problem>) {
+    if problems.len() >= MOST {
+        return;
+    }
     if value.is_null() && (schema.default.is_some() || !is_required) {
         return; // the API server puts the default there, or drops it
     }
@@ -74,6 +144,9 @@ fn object(schema: &JSONSchemaProps, fields: &serde_json::Map<String, Value>, pat
     }
     let is_required = |name: &String| schema.required.iter().flatten().any(|required| required == name);
     for (name, value) in fields {
+        if problems.len() >= MOST {
+            return;
+        }
         let field = schema.properties.as_ref().and_then(|p| p.get(name));
         match (field, &schema.additional_properties) {
             (Some(field), _) => walk(field, value, &format!("{path}.{name}"), is_required(name), problems),
@@ -104,25 +177,30 @@ fn array(schema: &JSONSchemaProps, items: &[Value], path: &str, problems: &mut V
         problems.push(Problem::new(path, format!("{count} entries"), format!("at most {most} are allowed"), "fewer"));
     }
     if schema.x_kubernetes_list_type.as_deref() == Some("set") {
-        for (i, item) in items.iter().enumerate() {
+        for (i, item) in items.iter().take(most_items(schema)).enumerate() {
             if items.iter().take(i).any(|earlier| earlier == item) {
                 problems.push(Problem::new(format!("{path}[{i}]"), item, "stands there twice", "each only once"));
             }
         }
     }
     let Some(JSONSchemaPropsOrArray::Schema(item_schema)) = &schema.items else { return };
-    for (i, item) in items.iter().enumerate() {
+    for (i, item) in items.iter().take(most_items(schema)).enumerate() {
         walk(item_schema, item, &format!("{path}[{i}]"), true, problems);
     }
 }
 
+fn limits(schema: &JSONSchemaProps) -> (f64, f64) {
+    let most = if schema.format.as_deref() == Some("int32") { f64::from(i32::MAX) } else { f64::MAX };
+    (schema.minimum.unwrap_or(f64::MIN), schema.maximum.unwrap_or(most))
+}
+
+fn is_out_of_bounds(schema: &JSONSchemaProps, value: &Value) -> bool {
+    let (least, most) = limits(schema);
+    value.as_f64().is_some_and(|number| number < least || number > most)
+}
+
 fn bounds(schema: &JSONSchemaProps, number: f64, value: &Value, path: &str, problems: &mut Vec<Problem>) {
-    let least = schema.minimum.unwrap_or(f64::MIN);
-    let most = schema.maximum.unwrap_or(if schema.format.as_deref() == Some("int32") {
-        f64::from(i32::MAX)
-    } else {
-        f64::MAX
-    });
+    let (least, most) = limits(schema);
     if number < least || number > most {
         let instead = if least.total_cmp(&most).is_eq() {
             format!("{least}")

@@ -10,7 +10,9 @@ pub use selector::{PoolSelector, is_label_key, is_label_value};
 use jiff::SignedDuration;
 use serde_json::Value;
 
-use crate::api::{DayName, ExclusionSpec, MaintenanceWindow, RotationPolicySpec, SurgeSpec, structural_problems};
+use crate::api::{
+    DayName, ExclusionSpec, MaintenanceWindow, RotationPolicySpec, SurgeSpec, sound_parts, structural_problems,
+};
 use crate::problem::{Problem, Problems, quoted};
 use crate::schedule::{Clock, Day, Entry, Exclusion, Moment, Schedule};
 use crate::{duration, keys, zone};
@@ -75,22 +77,24 @@ impl Policy {
     /// Reads the `spec` of an object of whatever shape: structure first, then meaning.
     pub fn from_json(spec: &Value) -> Result<Self, Problems> {
         let mut problems = structural_problems(spec);
-        match serde_json::from_value::<RotationPolicySpec>(without_nulls(spec)) {
-            Ok(typed) => match Self::try_from(&typed) {
-                Ok(policy) if problems.is_empty() => return Ok(policy),
-                Ok(_) => {}
-                Err(more) => {
-                    for problem in more.0 {
-                        if !problems.iter().any(|known| known.path == problem.path) {
-                            problems.push(problem);
-                        }
-                    }
-                }
-            },
-            Err(error) if problems.is_empty() => {
-                problems.push(Problem::new("spec", "", error.to_string(), "a RotationPolicy's spec"));
+        let read = if problems.is_empty() { without_nulls(spec) } else { sound_parts(spec) };
+        let meaning = match serde_json::from_value::<RotationPolicySpec>(read) {
+            Ok(typed) => Self::try_from(&typed),
+            Err(error) => Err(Problems(vec![Problem::new("spec", "", error.to_string(), "a RotationPolicy's spec")])),
+        };
+        match meaning {
+            Ok(policy) if problems.is_empty() => return Ok(policy),
+            Ok(_) => {}
+            Err(more) => {
+                let structure: Vec<String> = problems.iter().map(|p| p.path.clone()).collect();
+                let is_told = |path: &str| {
+                    structure.iter().any(|told| {
+                        path.strip_prefix(told.as_str())
+                            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+                    })
+                };
+                problems.extend(more.0.into_iter().filter(|problem| !is_told(&problem.path)));
             }
-            Err(_) => {}
         }
         Err(Problems(problems))
     }

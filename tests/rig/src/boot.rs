@@ -257,9 +257,7 @@ impl Rig {
     }
 
     async fn start_karpenter(&mut self, ports: &Ports) -> anyhow::Result<()> {
-        let crds = self.programs.share.join("crds").display().to_string();
-        self.kubectl(&["apply", "--server-side", "-f", &crds])?;
-        self.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"])?;
+        self.install_karpenter_kinds()?;
         let mut karpenter = self.command("karpenter-kwok");
         karpenter
             .env("KUBECONFIG", self.admin())
@@ -316,7 +314,7 @@ async fn config(kubeconfig: &Path) -> anyhow::Result<kube::Config> {
     Ok(config)
 }
 
-async fn client(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
+pub(crate) async fn client(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
     Ok(kube::Client::try_from(config(kubeconfig).await?)?)
 }
 

@@ -11,6 +11,52 @@ use serde_json::{Value, json};
 use crate::Rig;
 use crate::pki::{Credential, kubeconfig};
 
+/// What the API server answered.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The HTTP status.
+    pub code: u16,
+    /// The object, or the status.
+    pub body: Value,
+    /// The texts of `Warning` headers.
+    pub warnings: Vec<String>,
+}
+
+impl Reply {
+    /// The message of a refusal.
+    pub fn message(&self) -> &str {
+        self.body["message"].as_str().unwrap_or_default()
+    }
+}
+
+/// Sends a request as whoever the client is; `headers` are added.
+pub async fn exchange(
+    client: &kube::Client,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &Value,
+) -> anyhow::Result<Reply> {
+    let mut request = http::Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let answer = client.send(request.body(kube::client::Body::from(body.to_string().into_bytes()))?).await?;
+    let code = answer.status().as_u16();
+    let warnings =
+        answer.headers().get_all("warning").iter().map(|w| warning_text(&String::from_utf8_lossy(w.as_bytes())));
+    let warnings = warnings.collect();
+    let bytes = answer.into_body().collect_bytes().await?;
+    let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into_owned().into());
+    Ok(Reply { code, body, warnings })
+}
+
+/// `299 - "text"`, unquoted.
+fn warning_text(header: &str) -> String {
+    let quoted = header.splitn(3, ' ').nth(2).unwrap_or_default();
+    quoted.trim_matches('"').replace("\\\"", "\"").replace("\\\\", "\\")
+}
+
 impl Rig {
     /// Reads an object or list by path.
     pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
@@ -50,6 +96,18 @@ impl Rig {
             Err(kube::Error::Api(status)) => Ok((status.code, serde_json::to_value(&*status)?)),
             Err(other) => Err(other.into()),
         }
+    }
+
+    /// A client of somebody's kubeconfig.
+    pub async fn client_of(kubeconfig: &std::path::Path) -> anyhow::Result<kube::Client> {
+        crate::boot::client(kubeconfig).await
+    }
+
+    /// Karpenter's kinds without Karpenter.
+    pub fn install_karpenter_kinds(&self) -> anyhow::Result<()> {
+        let crds = self.programs.share.join("crds").display().to_string();
+        self.kubectl(&["apply", "--server-side", "-f", &crds])?;
+        self.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).map(|_| ())
     }
 
     /// A merge patch that must land.

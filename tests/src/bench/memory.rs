@@ -31,9 +31,7 @@ pub async fn measure(size: Size) -> anyhow::Result<Vec<Figure>> {
     let Size { nodes, pods, target } = size;
     eprintln!("bench: {nodes} nodes, {pods} Pods");
     let rig = Rig::start(Options { bare: true, ..Options::default() }).await?;
-    let crds = rig.programs.share.join("crds").display().to_string();
-    rig.kubectl(&["apply", "--server-side", "-f", &crds])?;
-    rig.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"])?;
+    rig.install_karpenter_kinds()?;
     let product = Product::install_bare(rig).await?;
     load::fill(&product.rig, nodes, pods).await?;
     let mut policy = world::policy("all");

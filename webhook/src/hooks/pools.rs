@@ -27,7 +27,10 @@ pub fn validate(view: &View, rules: &Rules, request: &Request<'_>, now: Timestam
         draft
     };
     let (before, after) = (old.as_ref().map(draft), draft(&new));
-    if before.as_ref() == Some(&after) && misplaced(old.as_ref()) == misplaced(Some(&new)) {
+    let operators = |object: &Object| [keys::FREEZE, keys::ROTATE].map(|key| object.annotation(key).map(str::to_owned));
+    let is_same = old.as_ref().is_some_and(|old| old.spec() == new.spec() && operators(old) == operators(&new))
+        && before.as_ref().is_some_and(|before| before.labels == after.labels);
+    if is_same {
         return Ok(Answer::allowed());
     }
     let mut verdict =
