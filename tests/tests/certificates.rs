@@ -1,0 +1,270 @@
+//! The webhook's own certificate (specification §10): lifetimes of seconds, several replicas, and requests all the while.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use noderotation_tests::ask::{Asker, POLICIES, POOLS, policy, pool};
+use noderotation_tests::{Product, Webhook};
+use serde_json::{Value, json};
+
+const SECRET: &str = "/api/v1/namespaces/noderotation/secrets/noderotation-webhook";
+const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/noderotation";
+
+/// A certificate lives 6 s and is renewed after 4; an authority lives 24 s and is replaced after 16.
+const SHORT: [&str; 6] = ["--certificate-lifetime", "6s", "--authority-lifetime", "24s", "--propagation", "2s"];
+
+/// Requests a second through the API server.
+const RATE: u64 = 200;
+
+fn decoded(value: &Value) -> String {
+    String::from_utf8(STANDARD.decode(value.as_str().unwrap_or_default()).unwrap()).unwrap()
+}
+
+fn bundles(configuration: &Value) -> BTreeSet<String> {
+    let webhooks = configuration["webhooks"].as_array().unwrap();
+    webhooks.iter().map(|w| w["clientConfig"]["caBundle"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// What went wrong, by its text.
+#[derive(Clone, Default)]
+struct Failures {
+    texts: Arc<std::sync::Mutex<BTreeSet<String>>>,
+    requests: Arc<AtomicU64>,
+}
+
+impl Failures {
+    fn count(&self, outcome: Result<(), String>) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        if let Err(text) = outcome {
+            self.texts.lock().unwrap().insert(text);
+        }
+    }
+
+    fn texts(&self) -> Vec<String> {
+        self.texts.lock().unwrap().iter().cloned().collect()
+    }
+}
+
+/// A request that the validating webhook has to allow, or one that the guard has to refuse: either fails if it is not asked.
+async fn ask(admin: &Asker, n: u64) -> Result<(), String> {
+    if n.is_multiple_of(2) {
+        let reply = admin
+            .ask("POST", &format!("{POLICIES}?dryRun=All"), "application/json", &policy("probe", &json!({"w": "x"})))
+            .await;
+        return if reply.code == 201 { Ok(()) } else { Err(format!("policy: {} {}", reply.code, reply.message())) };
+    }
+    let mark = json!({"metadata": {"annotations": {"noderotation.io/active-rotation": "x"}}});
+    let reply = admin.merge(&format!("{POOLS}/api?dryRun=All"), &mark).await;
+    let is_refused = reply.code == 403 && reply.message().contains("are the state of a rotation");
+    if is_refused { Ok(()) } else { Err(format!("guard: {} {}", reply.code, reply.message())) }
+}
+
+/// Connects anew to a replica, trusting what the configuration says at this moment, as an API server does.
+async fn shake_hands(admin: &Asker, replica: SocketAddr) -> Result<(), String> {
+    let configuration = admin.get(CONFIGURATION).await.body;
+    let bundle = decoded(&configuration["webhooks"][0]["clientConfig"]["caBundle"]);
+    let mut config = kube::Config::new(format!("https://{replica}").parse().unwrap());
+    let authorities = bundle.split_inclusive("-----END CERTIFICATE-----").filter(|pem| pem.contains("BEGIN"));
+    config.root_cert = Some(authorities.map(|pem| der(pem)).collect());
+    config.tls_server_name = Some("noderotation-webhook.noderotation.svc".into());
+    config.default_retry = false;
+    let client = kube::Client::try_from(config).map_err(|e| e.to_string())?;
+    let request = http::Request::get("/").body(kube::client::Body::empty()).unwrap();
+    match client.send(request).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("{replica}: {error:?}")),
+    }
+}
+
+fn der(pem: &str) -> Vec<u8> {
+    let lines: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
+    STANDARD.decode(lines).unwrap()
+}
+
+/// What the Secret went through.
+#[derive(Default)]
+struct History {
+    certificates: BTreeSet<String>,
+    authorities: BTreeSet<String>,
+}
+
+impl History {
+    async fn look(&mut self, admin: &Asker) {
+        let reply = admin.get(SECRET).await;
+        let (leaf, signer) = (reply.body["data"]["tls.crt"].as_str(), reply.body["data"]["signer.crt"].as_str());
+        if let (200, Some(leaf), Some(signer)) = (reply.code, leaf, signer) {
+            self.certificates.insert(leaf.to_owned());
+            self.authorities.insert(signer.to_owned());
+        }
+    }
+}
+
+async fn replicas(product: &Product) -> Vec<Webhook> {
+    let mut replicas = Vec::new();
+    for _ in 0..2 {
+        let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        replicas.push(product.spawn_webhook(listen, &SHORT).await.unwrap());
+    }
+    for replica in &mut replicas {
+        product.wait_webhook_ready(replica).await.unwrap();
+    }
+    replicas
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_request_fails_over_ten_renewals_and_two_rollovers() {
+    let rig = noderotation_rig::Rig::start(noderotation_rig::Options { bare: true, audit: true, ..Default::default() })
+        .await
+        .unwrap();
+    rig.install_karpenter_kinds().unwrap();
+    let mut product = Product::install_bare_with(rig, &[]).await.unwrap();
+    product.webhook = Some(product.start_webhook_with(&SHORT).await.unwrap());
+    let replicas = replicas(&product).await;
+    let admin = Asker::admin(&product.rig);
+    assert_eq!(admin.create(POOLS, &pool("api", &json!({"w": "api"}))).await.code, 201);
+    // an API server takes a moment to see the first bundle
+    product
+        .rig
+        .wait("admission", Duration::from_secs(30), async || {
+            Ok((ask(&admin, 0).await.is_ok() && ask(&admin, 1).await.is_ok()).then_some(()))
+        })
+        .await
+        .unwrap();
+
+    let (failures, stop) = (Failures::default(), Arc::new(AtomicBool::new(false)));
+    let mut tasks = tokio::task::JoinSet::new();
+    for lane in 0..8 {
+        let (admin, failures, stop) = (admin.clone(), failures.clone(), stop.clone());
+        tasks.spawn(async move {
+            let mut pace = tokio::time::interval(Duration::from_micros(8 * 1_000_000 / RATE));
+            let mut n = lane;
+            while !stop.load(Ordering::Relaxed) {
+                pace.tick().await;
+                failures.count(ask(&admin, n).await);
+                n += 1;
+            }
+        });
+    }
+    for replica in replicas.iter().map(|r| r.listen).chain([product.webhook.as_ref().unwrap().listen]) {
+        let (admin, failures, stop) = (admin.clone(), failures.clone(), stop.clone());
+        tasks.spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                failures.count(shake_hands(&admin, replica).await);
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+    }
+
+    let mut history = History::default();
+    let (mut was_deleted, mut was_spoilt) = (false, false);
+    let began = tokio::time::Instant::now();
+    while history.certificates.len() < 11 || history.authorities.len() < 3 {
+        history.look(&admin).await;
+        assert_eq!(failures.texts(), Vec::<String>::new(), "after {:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(300),
+            "{} certificates, {} authorities",
+            history.certificates.len(),
+            history.authorities.len()
+        );
+        if history.certificates.len() == 4 && !was_spoilt {
+            was_spoilt = true;
+            let garbage = json!({"data": {"tls.crt": STANDARD.encode("garbage"), "signer.key": null}});
+            assert_eq!(admin.merge(SECRET, &garbage).await.code, 200);
+        }
+        if history.certificates.len() == 7 && !was_deleted {
+            was_deleted = true;
+            assert_eq!(admin.delete(SECRET).await.code, 200);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+    assert_eq!(failures.texts(), Vec::<String>::new());
+    let requests = failures.requests.load(Ordering::Relaxed);
+    println!(
+        "{requests} requests in {:?}: {} certificates, {} authorities",
+        began.elapsed(),
+        history.certificates.len(),
+        history.authorities.len()
+    );
+    one_winner_each(&product, &history);
+    for webhook in replicas.iter().chain(&product.webhook) {
+        let expiry = webhook.sample("noderotation_certificate_expiry_timestamp", "").await;
+        let now = jiff::Timestamp::now().as_second() as f64;
+        assert!(expiry > now && expiry < now + 7.0, "{expiry} at {now}");
+    }
+}
+
+/// Three replicas plan the same at the same moment: one write lands, the others lose.
+fn one_winner_each(product: &Product, history: &History) {
+    let audit = product.rig.audit().unwrap();
+    let code = |event: &&Value| event["responseStatus"]["code"].as_u64().unwrap_or_default();
+    let of_webhook = |event: &&Value| {
+        event["objectRef"]["resource"] == "secrets"
+            && event["user"]["username"].as_str().unwrap_or_default().ends_with(":noderotation-webhook")
+    };
+    let landed = audit.iter().filter(of_webhook).filter(|e| code(e) < 300).count();
+    let lost = audit.iter().filter(of_webhook).filter(|e| code(e) == 409).count();
+    println!("{landed} writes of the Secret landed, {lost} lost a race");
+    // begin, each renewal, introduction, promotion, retirement, and what was put back by hand
+    let most = history.certificates.len() + 2 * history.authorities.len() + 6;
+    assert!(
+        landed <= most,
+        "{landed} writes for {} certificates and {} authorities",
+        history.certificates.len(),
+        history.authorities.len()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_that_somebody_overwrites_is_put_right() {
+    let product = Product::install_bare_with_webhook(false, &[]).await.unwrap();
+    let admin = Asker::admin(&product.rig);
+    let secret = admin.get(SECRET).await.body;
+    let expected = BTreeSet::from([secret["data"]["ca.crt"].as_str().unwrap().to_owned()]);
+    assert_eq!(secret["type"], "kubernetes.io/tls");
+    for kind in ["mutating", "validating"] {
+        let path = CONFIGURATION.replace("validating", kind);
+        assert_eq!(bundles(&admin.get(&path).await.body), expected);
+        // as a GitOps tool does that sends the chart's text again, and as one that sends nonsense
+        for bundle in [Value::Null, STANDARD.encode("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n").into()]
+        {
+            let live = admin.get(&path).await.body;
+            let patches: Vec<Value> = (0..live["webhooks"].as_array().unwrap().len())
+                .map(|i| json!({"op": "add", "path": format!("/webhooks/{i}/clientConfig/caBundle"), "value": bundle}))
+                .collect();
+            let reply = admin.ask("PATCH", &path, "application/json-patch+json", &json!(patches)).await;
+            if reply.code != 200 {
+                continue; // the API server itself refuses some nonsense
+            }
+            product
+                .rig
+                .wait("the bundle to be put right", Duration::from_secs(30), async || {
+                    Ok((bundles(&admin.get(&path).await.body) == expected).then_some(()))
+                })
+                .await
+                .unwrap();
+        }
+    }
+    // nothing else of the configuration was touched: a second look writes nothing
+    let before = admin.get(CONFIGURATION).await.body["metadata"]["resourceVersion"].clone();
+    product
+        .rig
+        .wait("admission", Duration::from_secs(30), async || Ok(ask_once(&admin).await.then_some(())))
+        .await
+        .unwrap();
+    assert_eq!(admin.get(CONFIGURATION).await.body["metadata"]["resourceVersion"], before);
+}
+
+async fn ask_once(admin: &Asker) -> bool {
+    ask(admin, 0).await.is_ok()
+}
