@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::Parser;
 use noderotation_process::log::LogArgs;
 
+use crate::leader::Timing;
+
 /// Rotates Karpenter nodes inside maintenance windows, replacement first.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "noderotation-controller", version = version(), about, max_term_width = 100)]
@@ -59,12 +61,25 @@ pub struct Args {
     #[arg(long, env = "NODEROTATION_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
 
+    /// Remove everything that this program has written to nodes, NodeClaims and NodePools, and end: before uninstalling.
+    #[arg(long)]
+    pub cleanup: bool,
+
+    /// With --cleanup: the controller's Deployment, scaled to nothing first.
+    #[arg(long, requires = "cleanup", value_name = "NAME")]
+    pub cleanup_deployment: Option<String>,
+
     /// Log lines.
     #[command(flatten)]
     pub log: LogArgs,
 }
 
 impl Args {
+    /// The lease's times.
+    pub fn timing(&self) -> Timing {
+        Timing { duration: self.lease_duration, renew_deadline: self.renew_deadline, retry_period: self.retry_period }
+    }
+
     /// What one flag cannot say alone.
     pub fn check(&self) -> Result<(), String> {
         if self.renew_deadline >= self.lease_duration {

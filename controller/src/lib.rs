@@ -25,6 +25,7 @@
 pub mod announce;
 pub mod apply;
 pub mod args;
+pub mod cleanup;
 pub mod events;
 pub mod leader;
 pub mod look;

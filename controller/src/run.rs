@@ -15,7 +15,7 @@ use tracing::{error, info};
 
 use crate::args::Args;
 use crate::events::{self, Recorder};
-use crate::leader::{Election, Term, Timing};
+use crate::leader::{Election, Term};
 use crate::metrics::Metrics;
 use crate::notices::Notices;
 use crate::pass::Rotation;
@@ -45,9 +45,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let agent = concat!("noderotation-controller/", env!("CARGO_PKG_VERSION"));
     let client = connect(args.kubeconfig.as_deref(), agent).await.map_err(anyhow::Error::msg)?;
     let api = Api::new(client, args.api_rate, args.api_burst, metrics.traffic.clone());
-    let timing =
-        Timing { duration: args.lease_duration, renew_deadline: args.renew_deadline, retry_period: args.retry_period };
-    let election = Arc::new(Election::new(&api, &args.namespace, &args.identity, timing));
+    let election = Arc::new(Election::new(&api, &args.namespace, &args.identity, args.timing()));
     info!(version = crate::args::version(), identity = election.identity(), namespace = args.namespace, "starting");
 
     let preflight = preflight::check(&api);

@@ -122,7 +122,7 @@ async fn static_pools_templates_freezes_and_requests() {
     let template = with("bad", "/spec/template/metadata", json!({"annotations": {"noderotation.io/rotate": "now"}}));
     refused(
         &admin.create(POOLS, &template).await,
-        &["spec.template.metadata.annotations[noderotation.io/rotate]", "found \"now\"", "write nothing"],
+        &["spec.template.metadata.annotations[noderotation.io/rotate]", "found \"now\"", "write nothing here"],
     );
     // freeze
     let freeze = |value: &str| json!({"metadata": {"annotations": {"noderotation.io/freeze": value}}});

@@ -33,7 +33,7 @@ impl PoolDraft {
     /// Reads a NodePool of whatever shape.
     pub fn read(object: &Value) -> Self {
         let mut problems = Vec::new();
-        let expire_after = match object.pointer("/spec/template/spec/expireAfter") {
+        let expire_after = match object.pointer("/spec/template/spec/expireAfter").filter(|value| !value.is_null()) {
             None => Some(DEFAULT_EXPIRE_AFTER),
             Some(_) => lifetime(object, "expireAfter", true, &mut problems),
         };
@@ -53,7 +53,7 @@ impl PoolDraft {
 }
 
 fn lifetime(object: &Value, field: &str, may_be_never: bool, problems: &mut Vec<Problem>) -> Option<SignedDuration> {
-    let value = object.pointer(&format!("/spec/template/spec/{field}"))?;
+    let value = object.pointer(&format!("/spec/template/spec/{field}")).filter(|value| !value.is_null())?;
     let text = value.as_str().unwrap_or_default();
     if may_be_never && text == "Never" {
         return None;
@@ -106,7 +106,7 @@ fn template_problems(object: &Value) -> Vec<Problem> {
                 format!("spec.template.metadata.{map}[{key}]"),
                 quoted(&value),
                 "would be copied to every new NodeClaim and Node, whose rotation it would falsify",
-                "nothing; put it on the NodePool or NodeClaim that it is meant for",
+                "nothing here: the key belongs on the NodePool or NodeClaim that it is meant for",
             )
         })
     };

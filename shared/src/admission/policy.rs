@@ -170,7 +170,7 @@ fn possible_ties(ledger: &Ledger, new: &StoredPolicy, effect: &Effect<'_>) -> Op
         .collect();
     (!others.is_empty()).then(|| {
         format!(
-            "spec.nodePoolSelector: as specific as that of {}; no NodePool is selected by both today, and one that were would not be rotated",
+            "spec.nodePoolSelector: as specific as that of {}; no NodePool is selected by both today; one that is would not be rotated",
             words::policies(&others)
         )
     })

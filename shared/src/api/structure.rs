@@ -101,6 +101,10 @@ fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, is_required: bool, 
     }
     // int-or-string is there for the CEL rules' sake; a number is refused by them
     let wanted = schema.type_.as_deref().unwrap_or("string");
+    if let (true, Some(instead)) = (value.is_null(), stand_in(path.rsplit('.').next().unwrap_or_default())) {
+        problems.push(Problem::new(path, "", "is required", instead.to_string()));
+        return;
+    }
     if !is_of(value, wanted) {
         problems.push(Problem::new(
             path,
@@ -133,8 +137,7 @@ fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, is_required: bool, 
 
 fn object(schema: &JSONSchemaProps, fields: &serde_json::Map<String, Value>, path: &str, problems: &mut Vec<Problem>) {
     for name in schema.required.iter().flatten().filter(|name| !fields.contains_key(*name)) {
-        let field = schema.properties.as_ref().and_then(|p| p.get(name));
-        let instead = field.map_or_else(String::new, |f| example(f, f.type_.as_deref().unwrap_or("object")));
+        let instead = stand_in(name).unwrap_or_default().to_string();
         problems.push(Problem::new(format!("{path}.{name}"), "", "is required", instead));
     }
     if let (Some(most), count) = (schema.max_properties, fields.len())
@@ -244,6 +247,7 @@ fn article(wanted: &str) -> String {
         "array" => "a list".into(),
         "integer" => "a whole number".into(),
         "boolean" => "true or false".into(),
+        "string" => "a text".into(),
         _ => format!("a {wanted}"),
     }
 }

@@ -1,0 +1,76 @@
+//! Policies, NodePools and reviews, as the API server sends them.
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::sync::Arc;
+
+use noderotation_cluster::objects::{Kept, PolicyObject};
+use noderotation_cluster::watch::Sink;
+use noderotation_webhook::hooks::{Hook, Hooks, Rules};
+use noderotation_webhook::view::{PoolObject, View};
+use serde_json::{Value, json};
+
+pub const CONTROLLER: &str = "system:serviceaccount:noderotation:noderotation-controller";
+
+/// A policy that selects these labels.
+pub fn policy(name: &str, labels: &Value) -> Value {
+    json!({
+        "apiVersion": "noderotation.io/v1alpha1", "kind": "RotationPolicy",
+        "metadata": {"name": name, "uid": format!("uid-{name}"), "resourceVersion": "1", "generation": 1},
+        "spec": {
+            "nodePoolSelector": {"matchLabels": labels},
+            "maintenanceWindows": [{"timezone": "Asia/Tokyo", "days": ["Wed", "Sat"], "start": "02:00", "end": "06:00"}],
+        },
+    })
+}
+
+/// A NodePool with these labels.
+pub fn pool(name: &str, labels: &Value) -> Value {
+    json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool",
+        "metadata": {"name": name, "uid": format!("uid-{name}"), "resourceVersion": "1", "labels": labels},
+        "spec": {"template": {"spec": {"expireAfter": "480h", "terminationGracePeriod": "1h"}}},
+        "status": {"resources": {"nodes": "3"}},
+    })
+}
+
+/// Hooks that know these objects.
+pub fn hooks(policies: &[Value], pools: &[Value], rules: Rules) -> Hooks {
+    let view = Arc::new(View::default());
+    for policy in policies {
+        view.put(PolicyObject::read(&policy.to_string()).unwrap());
+    }
+    for pool in pools {
+        view.put(PoolObject::read(&pool.to_string()).unwrap());
+    }
+    Hooks { view, rules }
+}
+
+/// The rules of a plain installation.
+pub fn rules() -> Rules {
+    Rules { controller: CONTROLLER.into(), ..Rules::default() }
+}
+
+/// A review; `Null` stands for an object that is not there.
+pub fn review(resource: &str, operation: &str, object: &Value, old: &Value) -> Value {
+    let named = if object.is_null() { old } else { object };
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "resource": {"group": "", "version": "v1", "resource": resource},
+            "operation": operation, "name": named["metadata"]["name"].as_str().unwrap_or_default(),
+            "userInfo": {"username": "jane@example.com", "groups": ["system:masters"]},
+            "object": object, "oldObject": old, "dryRun": false, "options": null,
+        },
+    })
+}
+
+/// The resource that a hook is asked about.
+pub fn resource_of(hook: Hook) -> &'static str {
+    match hook {
+        Hook::MutatePolicy | Hook::ValidatePolicy => "rotationpolicies",
+        Hook::ValidatePool => "nodepools",
+        Hook::ValidateClaim => "nodeclaims",
+        Hook::Guard => "nodepools",
+    }
+}
