@@ -8,7 +8,7 @@ DENY_VERSION := 0.20.2
 # tests that boot a control plane of their own; each takes about 700 MB and a core
 RIG_JOBS ?= 2
 
-.PHONY: help demo test check unit rig-tests vectors bench crd tools deny docs layers build
+.PHONY: help demo test check unit fuzz rig-tests vectors bench crd tools deny docs layers build
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +23,7 @@ tools:
 demo: tools ## Boots a control plane, installs everything, rotates two nodes before your eyes (KEEP=1 leaves it running)
 	@cargo run --quiet -p noderotation-tests --bin demo
 
-test: check unit rig-tests ## Everything: check, unit tests, and all tests on a real control plane
+test: check unit fuzz rig-tests ## Everything: check, unit tests, and all tests on a real control plane
 
 check: tools layers deny docs ## Formatting, lints, layers, licences, documentation: what to run before a commit
 	@echo "== formatting"; cargo fmt --all -- --check
@@ -43,6 +43,9 @@ docs: ## Documentation of all crates, warnings denied
 
 unit: tools ## Tests that need no control plane
 	@echo "== unit tests"; cargo test --quiet --workspace --exclude noderotation-tests --locked
+
+fuzz: tools ## Random reviews for each hook of the webhook, for a minute
+	@echo "== random reviews"; NODEROTATION_FUZZ_SECONDS=12 cargo test --quiet --locked -p noderotation-webhook --test fuzz -- --test-threads 1
 
 build: tools ## The control plane (once) and all programs
 	@cargo run --quiet -p noderotation-rig --bin rig -- build
