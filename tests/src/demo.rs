@@ -31,7 +31,7 @@ pub async fn run(keep: bool) -> anyhow::Result<()> {
     let product = Product::install().await?;
     say(&format!("Ready after {:.0?}; the chart is installed by helm", began.elapsed()));
     let leader = product.start_leader().await?;
-    let standby = product.start_controller()?;
+    let standby = product.start_controller().await?;
     say("Two controllers run as the chart's own service account; one leads, one stands by");
     refuse_a_bad_policy(&product.rig)?;
     make_nodes(&product.rig).await?;

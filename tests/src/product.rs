@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -24,7 +25,6 @@ pub struct Product {
     pub rig: Rig,
     /// The webhook that answers behind the chart's Service; `None` where the chart was installed without.
     pub webhook: Option<Webhook>,
-    kubeconfig: PathBuf,
     controller: PathBuf,
     address: ServiceAddress,
     started: std::cell::Cell<u32>,
@@ -48,8 +48,13 @@ pub struct ServiceAddress {
 }
 
 impl ServiceAddress {
+    /// The chart's values that put the Service there.
+    pub fn values(&self) -> [String; 2] {
+        [format!("webhook.service.clusterIP={}", self.address), format!("webhook.service.port={}", self.port)]
+    }
+
     /// A free one; port 443 where this user may bind it, as in a cluster.
-    fn free() -> anyhow::Result<Self> {
+    pub fn free() -> anyhow::Result<Self> {
         let mut seed = std::process::id().wrapping_mul(7919) ^ nanoseconds();
         for _ in 0..1_000 {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -85,7 +90,7 @@ impl Product {
 
     /// Installs the chart on a rig and starts the webhook.
     pub async fn install_on(rig: Rig) -> anyhow::Result<Self> {
-        let mut product = Self::install_home(rig, &[]).await?;
+        let mut product = Self::install_home(rig, &[])?;
         product.webhook = Some(product.start_webhook().await?);
         Ok(product)
     }
@@ -93,10 +98,10 @@ impl Product {
     /// The same without a webhook: for states that it would refuse.
     pub async fn install_without_webhook() -> anyhow::Result<Self> {
         let rig = Rig::start(Options { audit: true, ..Options::default() }).await?;
-        Self::install_home(rig, &["--set", "webhook.enabled=false"]).await
+        Self::install_home(rig, &["--set", "webhook.enabled=false"])
     }
 
-    async fn install_home(rig: Rig, flags: &[&str]) -> anyhow::Result<Self> {
+    fn install_home(rig: Rig, flags: &[&str]) -> anyhow::Result<Self> {
         objects::system_node(&rig)?;
         // where the installed Pods run is the only thing said; a home of their own keeps them off the pools under test
         let mut home = vec!["--wait", "--timeout", "2m"];
@@ -112,36 +117,33 @@ impl Product {
         for value in &there {
             home.extend(["--set-json", value]);
         }
-        Self::install_with(rig, &[&home, flags].concat()).await
+        Self::install_with(rig, &[&home, flags].concat())
     }
 
     /// Installs the chart on a rig that has nobody to run its Pods, without a webhook.
-    pub async fn install_bare(rig: Rig) -> anyhow::Result<Self> {
-        Self::install_with(rig, &["--set", "webhook.enabled=false"]).await
+    pub fn install_bare(rig: Rig) -> anyhow::Result<Self> {
+        Self::install_with(rig, &["--set", "webhook.enabled=false"])
     }
 
     /// Installs the chart with these values on a rig that has nobody to run its Pods, and starts no webhook.
-    pub async fn install_bare_with(rig: Rig, values: &[&str]) -> anyhow::Result<Self> {
-        Self::install_with(rig, values).await
+    pub fn install_bare_with(rig: Rig, values: &[&str]) -> anyhow::Result<Self> {
+        Self::install_with(rig, values)
     }
 
     /// Boots a bare rig with Karpenter's kinds, installs the chart with these values and starts the webhook.
     pub async fn install_bare_with_webhook(audit: bool, values: &[&str]) -> anyhow::Result<Self> {
         let rig = Rig::start(Options { bare: true, audit, ..Options::default() }).await?;
         rig.install_karpenter_kinds()?;
-        let mut product = Self::install_with(rig, values).await?;
+        let mut product = Self::install_with(rig, values)?;
         product.webhook = Some(product.start_webhook().await?);
         Ok(product)
     }
 
-    async fn install_with(rig: Rig, flags: &[&str]) -> anyhow::Result<Self> {
+    fn install_with(rig: Rig, flags: &[&str]) -> anyhow::Result<Self> {
         let controller = binary("noderotation-controller")?;
         let address = ServiceAddress::free()?;
         let chart = chart();
-        let (ip, port) = (
-            format!("webhook.service.clusterIP={}", address.address),
-            format!("webhook.service.port={}", address.port),
-        );
+        let [ip, port] = address.values();
         let install = [
             "install",
             "noderotation",
@@ -155,16 +157,12 @@ impl Product {
             &port,
         ];
         rig.helm(&[&install, flags].concat())?;
-        let kubeconfig = rig.kubeconfig_for(NAMESPACE, ACCOUNT).await?;
-        Ok(Self { rig, webhook: None, kubeconfig, controller, address, started: 0.into() })
+        Ok(Self { rig, webhook: None, controller, address, started: 0.into() })
     }
 
-    /// Helm's arguments that keep the webhook's Service where it is, for an upgrade.
-    pub fn service_values(&self) -> [String; 2] {
-        [
-            format!("webhook.service.clusterIP={}", self.address.address),
-            format!("webhook.service.port={}", self.address.port),
-        ]
+    /// A rig on which somebody else installs the chart, with the webhook's Service at this address.
+    pub fn adopt(rig: Rig, address: ServiceAddress) -> anyhow::Result<Self> {
+        Ok(Self { rig, webhook: None, controller: binary("noderotation-controller")?, address, started: 0.into() })
     }
 
     /// Starts the webhook behind the chart's Service and waits until it is ready.
@@ -212,7 +210,7 @@ impl Product {
 
     /// A client with the controller's own token.
     pub async fn controller_client(&self) -> anyhow::Result<kube::Client> {
-        Rig::client_of(&self.kubeconfig).await
+        Rig::client_of(&self.rig.kubeconfig_for(NAMESPACE, ACCOUNT).await?).await
     }
 
     /// Starts a leader that logs as it does in production, for measurements.
@@ -221,12 +219,13 @@ impl Product {
     }
 
     /// Starts a controller as the chart's service account.
-    pub fn start_controller(&self) -> anyhow::Result<Controller> {
-        self.start_controller_with(&[])
+    pub async fn start_controller(&self) -> anyhow::Result<Controller> {
+        self.start_controller_with(&[]).await
     }
 
     /// The same with further flags.
-    pub fn start_controller_with(&self, flags: &[&str]) -> anyhow::Result<Controller> {
+    pub async fn start_controller_with(&self, flags: &[&str]) -> anyhow::Result<Controller> {
+        let kubeconfig = self.rig.kubeconfig_for(NAMESPACE, ACCOUNT).await?;
         let n = self.started.get();
         self.started.set(n + 1);
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -234,7 +233,7 @@ impl Product {
         command
             .env_clear()
             .arg("--kubeconfig")
-            .arg(&self.kubeconfig)
+            .arg(&kubeconfig)
             .args(["--namespace", NAMESPACE, "--priority-class", "noderotation-placeholder"])
             .args(["--identity", &format!("controller-{n}"), "--listen", &format!("127.0.0.1:{port}")])
             .env("NODEROTATION_LOG_LEVEL", "debug")
@@ -249,7 +248,7 @@ impl Product {
 
     /// The same with further flags.
     pub async fn start_leader_with(&self, flags: &[&str]) -> anyhow::Result<Controller> {
-        let mut controller = self.start_controller_with(flags)?;
+        let mut controller = self.start_controller_with(flags).await?;
         self.rig
             .wait("a controller to lead", Duration::from_secs(60), async || {
                 controller.process.check()?;
@@ -261,14 +260,19 @@ impl Product {
 }
 
 impl Webhook {
-    /// One sample of /metrics, by its name and a part of its labels; their sum where several match.
-    pub async fn sample(&self, name: &str, labels: &str) -> f64 {
-        samples(&page(self.port).await, name, labels).sum()
+    /// A gauge of /metrics.
+    pub async fn gauge(&self, name: &str) -> f64 {
+        samples(&page(self.port).await, name, "").next().unwrap_or_default()
+    }
+
+    /// Reviews that hooks have answered whose labels contain this.
+    pub async fn reviews_with(&self, labels: &str) -> u64 {
+        samples::<u64>(&page(self.port).await, "noderotation_admission_requests_total", labels).sum()
     }
 
     /// Reviews that any hook has answered.
-    pub async fn reviews(&self) -> f64 {
-        self.sample("noderotation_admission_requests_total", "").await
+    pub async fn reviews(&self) -> u64 {
+        self.reviews_with("").await
     }
 }
 
@@ -309,7 +313,7 @@ async fn status(port: u16, path: &str) -> Option<u16> {
     fetch(port, path).await.ok().map(|(code, _)| code)
 }
 
-fn samples<'a>(page: &'a str, name: &'a str, labels: &'a str) -> impl Iterator<Item = f64> + use<'a> {
+fn samples<'a, T: FromStr>(page: &'a str, name: &'a str, labels: &'a str) -> impl Iterator<Item = T> + use<'a, T> {
     let of_name = move |line: &&str| {
         line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])) && line.contains(labels)
     };

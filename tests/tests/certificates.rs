@@ -123,7 +123,7 @@ async fn no_request_fails_over_ten_renewals_and_two_rollovers() {
         .await
         .unwrap();
     rig.install_karpenter_kinds().unwrap();
-    let mut product = Product::install_bare_with(rig, &[]).await.unwrap();
+    let mut product = Product::install_bare_with(rig, &[]).unwrap();
     product.webhook = Some(product.start_webhook_with(&SHORT).await.unwrap());
     let replicas = replicas(&product).await;
     let admin = Asker::admin(&product.rig);
@@ -198,7 +198,7 @@ async fn no_request_fails_over_ten_renewals_and_two_rollovers() {
     );
     one_winner_each(&product, &history);
     for webhook in replicas.iter().chain(&product.webhook) {
-        let expiry = webhook.sample("noderotation_certificate_expiry_timestamp", "").await;
+        let expiry = webhook.gauge("noderotation_certificate_expiry_timestamp").await;
         let left = expiry - jiff::Timestamp::now().as_duration().as_secs_f64();
         assert!((-1.0..7.0).contains(&left), "{left} s left");
     }

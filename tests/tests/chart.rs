@@ -261,7 +261,7 @@ async fn a_certificate_of_the_users_is_served_and_swapped() {
         "--set-file",
         &bundle,
     ];
-    let product = Product::install_bare_with(rig, &values).await.unwrap();
+    let product = Product::install_bare_with(rig, &values).unwrap();
     let flags = ["--certificate", "files", "--certificate-folder", folder.to_str().unwrap()];
     let webhook = product.start_webhook_with(&flags).await.unwrap();
     let admin = Asker::admin(&product.rig);
@@ -271,7 +271,7 @@ async fn a_certificate_of_the_users_is_served_and_swapped() {
         admin.merge(&format!("{POOLS}/api"), &mark).await.code == 403
     };
     product.rig.wait("admission", Duration::from_secs(30), async || Ok(works().await.then_some(()))).await.unwrap();
-    let expiry = async || webhook.sample("noderotation_certificate_expiry_timestamp", "").await;
+    let expiry = async || webhook.gauge("noderotation_certificate_expiry_timestamp").await;
     let before = expiry().await;
 
     // what does not fit together is not served

@@ -275,7 +275,7 @@ async fn a_second_replica_takes_over() {
     let product = Product::install().await.unwrap();
     let rig = &product.rig;
     let mut leader = product.start_leader().await.unwrap();
-    let standby = product.start_controller().unwrap();
+    let standby = product.start_controller().await.unwrap();
     rig.wait("the standby to be ready", PATIENCE, async || {
         Ok((standby.status("/readyz").await == Some(200)).then_some(()))
     })
@@ -293,7 +293,7 @@ async fn a_second_replica_takes_over() {
     assert!(began.elapsed() < Duration::from_secs(10), "it waited for the lease to run out: {:?}", began.elapsed());
 
     // killed: within the lease
-    let third = product.start_controller().unwrap();
+    let third = product.start_controller().await.unwrap();
     rig.wait(
         "the third to be ready",
         PATIENCE,
@@ -476,23 +476,22 @@ async fn a_new_leader_sweeps_what_no_anchor_references() {
 async fn the_preflight_says_what_is_missing() {
     let rig =
         noderotation_rig::Rig::start(noderotation_rig::Options { bare: true, ..Default::default() }).await.unwrap();
-    let product = Product::install_bare(rig).await.unwrap();
+    let product = Product::install_bare(rig).unwrap();
     let rig = &product.rig;
-    let said = |flags: &[&str]| {
-        let mut controller = product.start_controller_with(flags).unwrap();
+    let said = async |flags: &'static [&'static str]| {
+        let mut controller = product.start_controller_with(flags).await.unwrap();
         let code = controller.process.wait(Duration::from_secs(60)).unwrap();
         (code, controller.process.tail(5))
     };
-    let (code, log) = said(&[]);
+    let (code, log) = said(&[]).await;
     assert_eq!(code, Some(1));
     assert!(log.contains("does not serve /apis/karpenter.sh/v1/nodepools: install Karpenter 1.0 or newer"), "{log}");
 
     rig.install_karpenter_kinds().unwrap();
-    rig.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).unwrap();
     rig.kubectl(&["delete", "clusterrolebinding", "noderotation-controller"]).unwrap();
     let (code, log) = rig
         .wait("the right to be gone", PATIENCE, async || {
-            let (code, log) = said(&[]);
+            let (code, log) = said(&[]).await;
             Ok(log.contains("cannot be listed").then_some((code, log)))
         })
         .await
@@ -503,7 +502,7 @@ async fn the_preflight_says_what_is_missing() {
         "{log}"
     );
 
-    let (code, log) = said(&["--renew-deadline", "20s"]);
+    let (code, log) = said(&["--renew-deadline", "20s"]).await;
     assert!(code == Some(1) && log.contains("must be shorter than --lease-duration"), "{log}");
 }
 

@@ -32,7 +32,7 @@ pub async fn measure(size: Size) -> anyhow::Result<Vec<Figure>> {
     eprintln!("bench: {nodes} nodes, {pods} Pods");
     let rig = Rig::start(Options { bare: true, ..Options::default() }).await?;
     rig.install_karpenter_kinds()?;
-    let product = Product::install_bare(rig).await?;
+    let product = Product::install_bare(rig)?;
     load::fill(&product.rig, nodes, pods).await?;
     let mut policy = world::policy("all");
     policy["spec"]["nodePoolSelector"] = serde_json::json!({});
