@@ -8,10 +8,10 @@ DENY_VERSION := 0.20.2
 # tests that boot a control plane of their own; each takes about 700 MB and a core
 RIG_JOBS ?= 2
 
-.PHONY: help demo test check unit fuzz rig-tests vectors bench crd tools deny docs layers build
+.PHONY: help demo test check unit fuzz rig-tests vectors bench crd chart-readme tools deny docs layers build
 
 help: ## This list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  Needs Rust >= 1.95, Go >= 1.26, a C compiler. The first run builds a Kubernetes (about ten minutes)."
 
@@ -65,3 +65,6 @@ bench: tools ## Criterion benches, then memory, lag and writes of whole processe
 crd: ## Writes the chart's CustomResourceDefinition from the types
 	cargo run --quiet -p noderotation-cli -- crd > target/crd.yaml
 	mv target/crd.yaml charts/noderotation/crds/rotationpolicies.noderotation.io.yaml
+
+chart-readme: ## Writes the chart's README from the comments of its values
+	cargo run --quiet -p noderotation-tests --bin chart-readme

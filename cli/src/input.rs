@@ -102,7 +102,8 @@ impl Input {
             }
             ("karpenter.sh", "NodePool") => {
                 named(object, place)?;
-                self.pools.push(PoolInput { place: place.clone(), draft: PoolDraft::read(object) });
+                self.pools
+                    .push(PoolInput { place: place.clone(), draft: PoolDraft::read(object, jiff::Timestamp::now()) });
             }
             _ => self.others += 1,
         }

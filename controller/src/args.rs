@@ -11,7 +11,7 @@ use crate::leader::Timing;
 
 /// Rotates Karpenter nodes inside maintenance windows, replacement first.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "noderotation-controller", version = version(), about, max_term_width = 100)]
+#[command(name = "noderotation-controller", version = version(), about, max_term_width = 100, args_override_self = true)]
 pub struct Args {
     /// Namespace of the lease and of the placeholder Pods.
     #[arg(long, env = "NODEROTATION_NAMESPACE", default_value = "noderotation")]

@@ -1,7 +1,8 @@
 //! The demonstration: everything real, before your eyes.
 //!
 //! ```text
-//!   boot ─▶ install ─▶ refuse a bad policy ─▶ nodes ─▶ policies ─▶ window opens ─▶ two rotations ─▶ what happened
+//!   boot ─▶ install ─▶ refuse a bad policy ─▶ nodes ─▶ policies ─▶ refuse what would break them ─▶ window opens
+//!        ─▶ two rotations ─▶ what happened
 //! ```
 
 use std::collections::BTreeMap;
@@ -33,9 +34,11 @@ pub async fn run(keep: bool) -> anyhow::Result<()> {
     let leader = product.start_leader().await?;
     let standby = product.start_controller().await?;
     say("Two controllers run as the chart's own service account; one leads, one stands by");
+    say("The webhook answers behind the chart's Service, with a certificate that it made itself");
     refuse_a_bad_policy(&product.rig)?;
     make_nodes(&product.rig).await?;
     let opens = apply_examples(&product.rig)?;
+    refuse_what_would_break(&product.rig)?;
     let old = ask_for_rotation(&product.rig).await?;
     watch(&product, &leader, &old, opens).await?;
     tell_what_happened(&leader)?;
@@ -51,14 +54,34 @@ fn say(text: &str) {
     println!("▸ {text}");
 }
 
-/// Without any webhook: the CRD's own rules hold.
+/// Everything that is wrong is said at once.
 fn refuse_a_bad_policy(rig: &Rig) -> anyhow::Result<()> {
     let mut bad = world::policy("mistake");
     bad["spec"]["maintenanceWindows"][0]["timezone"] = "JST".into();
     bad["spec"]["surge"]["readyTimeout"] = "1d".into();
     say("A policy with timezone: JST and readyTimeout: 1d is applied, and refused:");
-    match rig.apply(&bad) {
-        Ok(()) => bail!("a bad policy was accepted"),
+    refused(rig.apply(&bad).map(|()| String::new()), "a bad policy")
+}
+
+/// A tie, a static pool, and somebody who edits a rotation's state.
+fn refuse_what_would_break(rig: &Rig) -> anyhow::Result<()> {
+    let mut tied = world::policy("second");
+    tied["spec"]["nodePoolSelector"] = json!({"matchLabels": {"workload": POOL}});
+    say("A second policy with the same selector is applied, and refused:");
+    refused(rig.apply(&tied).map(|()| String::new()), "a tie")?;
+
+    say("A static NodePool that this policy would govern is applied, and refused:");
+    let fixed = node_pool("fixed").label("workload", POOL).replicas(2).apply(rig);
+    refused(fixed.map(|()| String::new()), "a governed static NodePool")?;
+
+    let edit = ["annotate", "nodepool", POOL, "noderotation.io/active-rotation=somebody"];
+    say(&format!("kubectl {} is refused, for a cluster administrator, too:", edit.join(" ")));
+    refused(rig.kubectl(&edit), "an edited annotation")
+}
+
+fn refused(outcome: anyhow::Result<String>, what: &str) -> anyhow::Result<()> {
+    match outcome {
+        Ok(_) => bail!("{what} was accepted"),
         Err(error) => println!("{}", indented(&error.to_string())),
     }
     Ok(())

@@ -12,6 +12,7 @@ pub mod bench;
 pub mod demo;
 pub mod gate;
 pub mod product;
+pub mod values;
 pub mod world;
 
 pub use product::{Controller, Product, Webhook};

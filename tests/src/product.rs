@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use noderotation_rig::process::Process;
 use noderotation_rig::{Options, Rig, objects, repository};
+use serde_json::Value;
 
 /// Where the chart is installed.
 pub const NAMESPACE: &str = "noderotation";
@@ -200,12 +201,22 @@ impl Product {
         command
             .env_clear()
             .env("RUST_BACKTRACE", "0")
+            .args(self.chart_args(WEBHOOK_ACCOUNT).await?)
             .arg("--kubeconfig")
             .arg(&kubeconfig)
-            .args(["--namespace", NAMESPACE, "--listen", &listen.to_string()])
-            .args(["--health-listen", &format!("127.0.0.1:{port}")])
+            .args(["--listen", &listen.to_string(), "--health-listen", &format!("127.0.0.1:{port}")])
             .args(flags);
         Ok(Webhook { process: self.rig.spawn(&format!("webhook-{n}"), command)?, port, listen })
+    }
+
+    /// The arguments that the chart gives a program, as its Pods would have them.
+    async fn chart_args(&self, deployment: &str) -> anyhow::Result<Vec<String>> {
+        let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{deployment}");
+        let object = self.rig.get(&path).await?;
+        let args =
+            object.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array).context("no args")?;
+        let text = |arg: &Value| arg.as_str().unwrap_or_default().replace("$(POD_NAMESPACE)", NAMESPACE);
+        Ok(args.iter().map(text).collect())
     }
 
     /// A client with the controller's own token.
@@ -232,11 +243,12 @@ impl Product {
         let mut command = Command::new(&self.controller);
         command
             .env_clear()
+            .env("RUST_BACKTRACE", "0")
+            .args(self.chart_args(ACCOUNT).await?)
             .arg("--kubeconfig")
             .arg(&kubeconfig)
-            .args(["--namespace", NAMESPACE, "--priority-class", "noderotation-placeholder"])
             .args(["--identity", &format!("controller-{n}"), "--listen", &format!("127.0.0.1:{port}")])
-            .env("NODEROTATION_LOG_LEVEL", "debug")
+            .args(["--log-level", "debug"])
             .args(flags);
         Ok(Controller { process: self.rig.spawn(&format!("controller-{n}"), command)?, port })
     }

@@ -167,9 +167,10 @@ async fn static_pools_may_be_allowed_with_a_warning() {
     let (_product, admin) = install(&["--set", "webhook.staticPools=warn"]).await;
     let mut fixed = pool("fixed", &json!({"w": "api"}));
     fixed["spec"]["replicas"] = json!(1);
-    fine(&admin.create(POOLS, &fixed).await);
-    // the webhook beside the chart has its own flags: the value reaches the Deployment, the flag is proven by unit tests
-    let _ = admin.create(POLICIES, &policy("w-api", &json!({"w": "api"}))).await;
+    silent(&admin.create(POOLS, &fixed).await);
+    warned(&admin.create(POLICIES, &policy("w-api", &json!({"w": "api"}))).await, "NodePool fixed, which is static");
+    fixed["metadata"]["name"] = json!("fixed-2");
+    warned(&admin.create(POOLS, &fixed).await, "spec.replicas: a static NodePool cannot surge");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -292,10 +293,12 @@ async fn nothing_but_a_changed_spec_is_ever_judged() {
 #[tokio::test(flavor = "multi_thread")]
 async fn three_managers_apply_the_same_policy_and_nothing_drifts() {
     let (_product, admin) = install(&["--set", "webhook.defaultTimezone=Asia/Tokyo"]).await;
-    let whole = policy("shared", &json!({"w": "api"}));
+    let mut whole = policy("shared", &json!({"w": "api"}));
+    whole["spec"]["maintenanceWindows"][0].as_object_mut().unwrap().remove("timezone");
     let path = at(POLICIES, "shared");
     silent(&admin.apply(&path, "kubectl", false, &whole).await);
     let base = admin.get(&path).await.body;
+    assert_eq!(base["spec"]["maintenanceWindows"][0]["timezone"], "Asia/Tokyo", "filled in by the webhook's patch");
     let part = |spec: Value| json!({"apiVersion": "noderotation.io/v1alpha1", "kind": "RotationPolicy", "metadata": {"name": "shared"}, "spec": spec});
     silent(&admin.apply(&path, "security", false, &part(json!({"suspend": false}))).await);
     silent(&admin.apply(&path, "platform", false, &part(json!({"surge": {"cooldownAfter": "24h"}}))).await);

@@ -133,7 +133,7 @@ async fn in_this_order(manager: &str, order: [&str; 3]) {
         let is_deployed =
             admin.get("/apis/apps/v1/namespaces/noderotation/deployments/noderotation-webhook").await.code == 200;
         if webhook.is_none() && is_deployed {
-            webhook = Some(product.start_webhook_with(&["--default-timezone", "Asia/Tokyo"]).await.unwrap());
+            webhook = Some(product.start_webhook().await.unwrap());
         }
         if errors.is_empty() {
             break;
@@ -253,4 +253,32 @@ async fn client_side_apply_finds_no_difference() {
         .unwrap();
     assert!(product.rig.kubectl(&["apply", "-f", &api]).unwrap().contains("unchanged"));
     product.rig.kubectl(&["diff", "-f", &api]).unwrap();
+}
+
+/// The examples name what the chart makes.
+#[test]
+fn the_examples_ignore_what_the_webhook_writes() {
+    let read = |name: &str| -> Vec<Value> {
+        let text = std::fs::read_to_string(noderotation_rig::repository().join("examples/gitops").join(name)).unwrap();
+        serde_saphyr::read::<_, Value>(&mut text.as_bytes()).map(Result::unwrap).collect()
+    };
+    let argo = read("argocd.yaml");
+    let ignored = argo[0]["spec"]["ignoreDifferences"].as_array().unwrap();
+    let kinds = BTreeSet::from(["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]);
+    assert_eq!(ignored.iter().map(|i| i["kind"].as_str().unwrap()).collect::<BTreeSet<_>>(), kinds);
+    assert!(
+        ignored
+            .iter()
+            .all(|i| i["name"] == "noderotation"
+                && i["jqPathExpressions"] == json!([".webhooks[].clientConfig.caBundle"]))
+    );
+    assert!(argo.iter().all(|a| a["kind"] == "Application"
+        && a["spec"]["syncPolicy"]["syncOptions"].to_string().contains("ServerSideApply=true")));
+    let flux = read("flux.yaml");
+    assert_eq!(
+        flux.iter().map(|o| o["kind"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["GitRepository", "HelmRelease", "Kustomization"]
+    );
+    let ignored = flux[1]["spec"]["driftDetection"]["ignore"].as_array().unwrap();
+    assert_eq!(ignored.iter().map(|i| i["target"]["kind"].as_str().unwrap()).collect::<BTreeSet<_>>(), kinds);
 }

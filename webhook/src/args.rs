@@ -11,7 +11,7 @@ use noderotation_shared::{duration, zone};
 
 /// Refuses wrong RotationPolicies and NodePools, and guards the keys of a rotation, before anything is stored.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "noderotation-webhook", version, about, max_term_width = 100)]
+#[command(name = "noderotation-webhook", version, about, max_term_width = 100, args_override_self = true)]
 pub struct Args {
     /// Namespace of the webhook's Service and Secret, and of the controller.
     #[arg(long, env = "NODEROTATION_NAMESPACE", default_value = "noderotation")]

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use noderotation_cluster::objects::{Kept, PolicyObject, identity};
 use noderotation_cluster::watch::fresh::STALE_AFTER;
 use noderotation_cluster::watch::{Change, Freshness, Sink, Store};
@@ -35,7 +36,7 @@ impl Kept for PoolObject {
 
     fn read(json: &str) -> Result<Self, String> {
         let value = serde_json::from_str(json).map_err(|e| e.to_string())?;
-        Ok(Self { meta: identity(json)?, draft: Arc::new(PoolDraft::read(&value)) })
+        Ok(Self { meta: identity(json)?, draft: Arc::new(PoolDraft::read(&value, Timestamp::UNIX_EPOCH)) })
     }
 
     fn meta(&self) -> &Meta {

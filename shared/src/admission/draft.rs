@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::feasibility::PoolFacts;
@@ -30,15 +30,15 @@ pub struct PoolDraft {
 }
 
 impl PoolDraft {
-    /// Reads a NodePool of whatever shape.
-    pub fn read(object: &Value) -> Self {
+    /// Reads a NodePool of whatever shape. A relative freeze is answered with the instant that it means at `now`.
+    pub fn read(object: &Value, now: Timestamp) -> Self {
         let mut problems = Vec::new();
         let expire_after = match object.pointer("/spec/template/spec/expireAfter").filter(|value| !value.is_null()) {
             None => Some(DEFAULT_EXPIRE_AFTER),
             Some(_) => lifetime(object, "expireAfter", true, &mut problems),
         };
         let termination_grace_period = lifetime(object, "terminationGracePeriod", false, &mut problems);
-        problems.extend(freeze_problem(object));
+        problems.extend(freeze_problem(object, now));
         problems.extend(template_problems(object));
         let labels = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
         Self {
@@ -67,15 +67,20 @@ fn lifetime(object: &Value, field: &str, may_be_never: bool, problems: &mut Vec<
 }
 
 /// An unreadable freeze holds the pool for ever, so it is refused in the first place.
-fn freeze_problem(object: &Value) -> Option<Problem> {
+fn freeze_problem(object: &Value, now: Timestamp) -> Option<Problem> {
     let value = object.pointer("/metadata/annotations")?.get(keys::FREEZE)?;
     let text = value.as_str().unwrap_or_default();
+    let meant = duration::parse(text).filter(SignedDuration::is_positive).map(|d| instant::plus(now, d));
+    let instead = match meant {
+        Some(until) => instant::format(until),
+        None => "an instant such as 2026-12-26T00:00:00Z".into(),
+    };
     instant::parse(text).is_none().then(|| {
         Problem::new(
             format!("metadata.annotations[{}]", keys::FREEZE),
             quoted(text),
             "must be an RFC 3339 instant; a relative time would be renewed by every sync",
-            "an instant such as 2026-12-26T00:00:00Z",
+            instead,
         )
     })
 }

@@ -143,7 +143,7 @@ mod tests {
     fn pool(name: &str, labels: &[(u8, u8)]) -> Arc<PoolDraft> {
         let labels: serde_json::Map<String, Value> =
             labels.iter().map(|(k, v)| (format!("k{k}"), json!(format!("v{v}")))).collect();
-        Arc::new(PoolDraft::read(&json!({"metadata": {"name": name, "labels": labels}})))
+        Arc::new(PoolDraft::read(&json!({"metadata": {"name": name, "labels": labels}}), jiff::Timestamp::UNIX_EPOCH))
     }
 
     fn policy(name: &str, labels: &[(u8, u8)], absent: Option<u8>) -> Arc<StoredPolicy> {

@@ -57,6 +57,12 @@ impl NodePool {
         self
     }
 
+    /// A static pool of so many nodes.
+    pub fn replicas(mut self, nodes: u32) -> Self {
+        self.0["spec"]["replicas"] = nodes.into();
+        self.limits(json!({"nodes": nodes.to_string()}))
+    }
+
     /// A label of the pool itself, by which policies select it.
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.0["metadata"]["labels"][key] = value.into();

@@ -59,7 +59,7 @@ pub async fn measure(size: Size) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// A figure of /proc/PID/status, in MB.
-fn status(id: u32, field: &str) -> anyhow::Result<f64> {
+pub(super) fn status(id: u32, field: &str) -> anyhow::Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{id}/status"))?;
     let line = text.lines().find(|l| l.starts_with(field)).unwrap_or_default();
     let kib: f64 = line.split_whitespace().nth(1).unwrap_or_default().parse()?;

@@ -5,6 +5,7 @@
 mod load;
 mod memory;
 mod rotations;
+mod webhook;
 
 /// One line of the table.
 pub struct Figure {
@@ -16,7 +17,7 @@ pub struct Figure {
     pub target: &'static str,
 }
 
-/// Measures everything and prints the table. `NODEROTATION_BENCH` picks parts: `memory`, `rotations`.
+/// Measures everything and prints the table. `NODEROTATION_BENCH` picks parts: `memory`, `rotations`, `webhook`.
 pub async fn run() -> anyhow::Result<()> {
     let part = std::env::var("NODEROTATION_BENCH").unwrap_or_default();
     let mut figures = Vec::new();
@@ -28,6 +29,9 @@ pub async fn run() -> anyhow::Result<()> {
     };
     if part.is_empty() || part == "rotations" {
         figures.extend(tell(rotations::measure().await?));
+    }
+    if part.is_empty() || part == "webhook" {
+        figures.extend(tell(webhook::measure().await?));
     }
     if part.is_empty() || part == "memory" {
         for size in memory::SIZES {

@@ -22,7 +22,7 @@ pub fn validate(view: &View, rules: &Rules, request: &Request<'_>, now: Timestam
         return Ok(Answer::allowed());
     }
     let draft = |object: &Object| {
-        let mut draft = PoolDraft::read(&object.0);
+        let mut draft = PoolDraft::read(&object.0, now);
         draft.name = object.name();
         draft
     };

@@ -1,0 +1,226 @@
+//! The webhook under load: reviews of RotationPolicies over TLS, with 200 policies and 1,000 NodePools to compare with.
+//!
+//! The process under test has one core, what loads it the other.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use futures::{StreamExt, TryStreamExt, stream};
+use rustls::pki_types::CertificateDer;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::Figure;
+use super::memory::status;
+use crate::ask::{Asker, POLICIES, POOLS, policy, pool};
+use crate::{Product, Webhook};
+
+const POLICY_COUNT: usize = 200;
+const POOL_COUNT: usize = 1_000;
+const CONNECTIONS: usize = 64;
+
+/// Reviews over whose course memory has to stay flat.
+const MANY: usize = 1_000_000;
+
+/// The rate at which latency is measured, and for how long.
+const CALM: (u64, Duration) = (2_000, Duration::from_secs(20));
+
+/// Installs, fills, and measures.
+pub async fn measure() -> anyhow::Result<Vec<Figure>> {
+    let mut product = Product::install_bare_with_webhook(false, &[]).await?;
+    eprintln!("bench: {POOL_COUNT} NodePools and {POLICY_COUNT} RotationPolicies");
+    let admin = Asker::admin(&product.rig);
+    fill(&admin).await?;
+    let secret = admin.get("/api/v1/namespaces/noderotation/secrets/noderotation-webhook").await.body;
+    let trusted = secret["data"]["ca.crt"].as_str().context("no ca.crt")?.to_owned();
+    // started anew: start-up with everything there
+    product.webhook = None;
+    let began = Instant::now();
+    let webhook = product.start_webhook_with(&["--log-level", "info"]).await?;
+    let started = began.elapsed();
+    let pinned = pin(webhook.process.id(), 0).is_ok() && pin(std::process::id(), 1).is_ok();
+    let result = under_load(&webhook, &trusted, started, pinned).await;
+    let _ = Command::new("taskset").args(["-a", "-c", "-p", "0-63", &std::process::id().to_string()]).output();
+    result
+}
+
+async fn under_load(webhook: &Webhook, trusted: &str, started: Duration, pinned: bool) -> anyhow::Result<Vec<Figure>> {
+    let load = Load::new(webhook, trusted)?;
+    let at_rest = status(webhook.process.id(), "VmRSS")?;
+    load.run(CONNECTIONS, 20_000, None).await?; // warm
+    let calm = load.run(CONNECTIONS, usize::try_from(CALM.0 * CALM.1.as_secs())?, Some(CALM.0)).await?;
+    let warm = status(webhook.process.id(), "VmRSS")?;
+    let full = load.run(CONNECTIONS, MANY, None).await?;
+    let after = status(webhook.process.id(), "VmRSS")?;
+    let highest = status(webhook.process.id(), "VmHWM")?;
+    let core = if pinned { "one core" } else { "not pinned to a core: taskset is missing" };
+    Ok(vec![
+        Figure {
+            what: format!("webhook, {core}, {CONNECTIONS} TLS connections"),
+            measured: format!("{:.0}/s, p50 {:.1} ms, p99 {:.1} ms", full.rate, full.p50, full.p99),
+            target: ">= 11,000/s",
+        },
+        Figure {
+            what: format!("webhook at {}/s", CALM.0),
+            measured: format!("p50 {:.2} ms, p99 {:.2} ms, {:.0}/s sent", calm.p50, calm.p99, calm.rate),
+            target: "p99 <= 5 ms",
+        },
+        Figure {
+            what: format!("webhook, resident: at rest, warm, after {MANY} reviews, highest"),
+            measured: format!("{at_rest:.1}, {warm:.1}, {after:.1}, {highest:.1} MB"),
+            target: "<= 15 MB, flat",
+        },
+        Figure {
+            what: "webhook, start-up to ready".into(),
+            measured: format!("{:.0} ms", started.as_secs_f64() * 1_000.0),
+            target: "",
+        },
+    ])
+}
+
+async fn fill(admin: &Asker) -> anyhow::Result<()> {
+    let made = |reply: noderotation_rig::cluster::Reply| match reply.code {
+        201 => Ok(()),
+        code => Err(anyhow::anyhow!("{code}: {}", reply.message())),
+    };
+    let group = |n: usize| json!({"workload": format!("w{}", n % POLICY_COUNT)});
+    let pools = stream::iter(0..POOL_COUNT)
+        .map(|n| async move { admin.create(POOLS, &pool(&format!("pool-{n}"), &group(n))).await });
+    pools.buffer_unordered(8).map(made).try_collect::<Vec<()>>().await?;
+    let policies = stream::iter(0..POLICY_COUNT)
+        .map(|n| async move { admin.create(POLICIES, &policy(&format!("policy-{n}"), &group(n))).await });
+    policies.buffer_unordered(4).map(made).try_collect::<Vec<()>>().await?;
+    Ok(())
+}
+
+fn pin(id: u32, core: usize) -> anyhow::Result<()> {
+    let output = Command::new("taskset").args(["-a", "-c", "-p", &core.to_string(), &id.to_string()]).output()?;
+    if !output.status.success() {
+        bail!("taskset: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+/// What a run took: requests a second, and milliseconds.
+struct Run {
+    rate: f64,
+    p50: f64,
+    p99: f64,
+}
+
+/// Requests, ready to be sent.
+struct Load {
+    address: std::net::SocketAddr,
+    tls: TlsConnector,
+    requests: Arc<Vec<Vec<u8>>>,
+}
+
+impl Load {
+    fn new(webhook: &Webhook, trusted: &str) -> anyhow::Result<Self> {
+        use base64::Engine;
+        use rustls::pki_types::pem::PemObject;
+        let pem = base64::engine::general_purpose::STANDARD.decode(trusted)?;
+        let mut roots = rustls::RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&pem) {
+            roots.add(certificate.map_err(|e| anyhow::anyhow!("{e:?}"))?)?;
+        }
+        let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let requests = (0..POLICY_COUNT).map(request).collect();
+        Ok(Self { address: webhook.listen, tls: TlsConnector::from(Arc::new(config)), requests: Arc::new(requests) })
+    }
+
+    async fn connect(&self) -> anyhow::Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        Ok(self.tls.connect("noderotation-webhook.noderotation.svc".try_into()?, stream).await?)
+    }
+
+    /// Sends `count` requests over so many connections, as fast as they are answered or at a rate.
+    async fn run(&self, connections: usize, count: usize, rate: Option<u64>) -> anyhow::Result<Run> {
+        let mut lanes = tokio::task::JoinSet::new();
+        let began = Instant::now();
+        for lane in 0..connections {
+            let mut stream = self.connect().await?;
+            let requests = self.requests.clone();
+            lanes.spawn(async move {
+                let mut took = Vec::with_capacity(count / connections + 1);
+                let mut buffer = vec![0; 64 * 1024];
+                for n in (lane..count).step_by(connections) {
+                    // at a rate, a request's time counts from when it was due, whenever it could be sent
+                    let due = rate.map(|rate| began + Duration::from_nanos(1_000_000_000 / rate * n as u64));
+                    if let Some(due) = due {
+                        tokio::time::sleep_until(due).await;
+                    }
+                    let sent = Instant::now();
+                    let request = requests.get(n % requests.len()).context("no request")?;
+                    exchange(&mut stream, request, &mut buffer).await?;
+                    took.push(sent.elapsed());
+                }
+                anyhow::Ok(took)
+            });
+        }
+        let mut all = Vec::with_capacity(count);
+        while let Some(lane) = lanes.join_next().await {
+            all.extend(lane??);
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        all.sort_unstable();
+        let at = |share: usize| all.get(all.len() * share / 100).map_or(0.0, |d| d.as_secs_f64() * 1_000.0);
+        #[allow(clippy::cast_precision_loss, reason = "a count of requests")]
+        Ok(Run { rate: all.len() as f64 / seconds, p50: at(50), p99: at(99) })
+    }
+}
+
+/// An update of a policy as the API server asks about it.
+fn request(n: usize) -> Vec<u8> {
+    let old = policy(&format!("policy-{n}"), &json!({"workload": format!("w{n}")}));
+    let mut new = old.clone();
+    new["spec"]["surge"] = json!({"cooldownAfter": "15m"});
+    let review: Value = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": format!("705ab4f5-6393-11e8-b7cc-{n:012}"),
+            "kind": {"group": "noderotation.io", "version": "v1alpha1", "kind": "RotationPolicy"},
+            "resource": {"group": "noderotation.io", "version": "v1alpha1", "resource": "rotationpolicies"},
+            "operation": "UPDATE", "name": format!("policy-{n}"),
+            "userInfo": {"username": "jane@example.com", "uid": "1", "groups": ["system:authenticated", "platform"]},
+            "object": new, "oldObject": old, "dryRun": false, "options": {"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"},
+        },
+    });
+    let body = review.to_string();
+    let head = format!(
+        "POST /validate/rotationpolicies?timeout=2s HTTP/1.1\r\nhost: noderotation-webhook\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.into_bytes(), body.into_bytes()].concat()
+}
+
+/// One request and its answer, which has to allow.
+async fn exchange(stream: &mut TlsStream<TcpStream>, request: &[u8], buffer: &mut [u8]) -> anyhow::Result<()> {
+    stream.write_all(request).await?;
+    let mut filled = 0;
+    loop {
+        let read = stream.read(buffer.get_mut(filled..).unwrap_or_default()).await?;
+        if read == 0 {
+            bail!("the connection was closed");
+        }
+        filled += read;
+        let text = buffer.get(..filled).unwrap_or_default();
+        let Some(head) = text.windows(4).position(|w| w == b"\r\n\r\n") else { continue };
+        let (head, body) = text.split_at(head + 4);
+        let head = std::str::from_utf8(head)?;
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).context("no length")?;
+        if body.len() >= length.trim().parse::<usize>()? {
+            if !head.starts_with("HTTP/1.1 200") || !String::from_utf8_lossy(body).contains("\"allowed\":true") {
+                bail!("not allowed: {head}{}", String::from_utf8_lossy(body));
+            }
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The chart's README, made from the comments of its values.
+
+use std::fmt::Write;
+
+/// What stands before the table.
+const HEAD: &str = "\
+# The chart of noderotation
+
+```sh
+helm install noderotation charts/noderotation --namespace noderotation --create-namespace
+```
+
+Controller (one leads, the others stand by) and webhook (all serve), each with its own service account and the rights it needs.
+The CustomResourceDefinition lies in `crds/`: Helm installs it, and never changes or removes it; apply it by hand when upgrading.
+
+The webhook's certificate is kept three ways, `webhook.certificate.mode`: `own` needs nothing; `cert-manager` needs cert-manager;
+`secret` needs a Secret of yours for `<fullname>-webhook.<namespace>.svc` and its authority in `caBundle`.
+
+`helm uninstall` first runs a Job that stops the controller and removes what it wrote to nodes, NodeClaims and NodePools. Nothing that
+blocks is left behind. GitOps: `docs/gitops.md` in the repository.
+
+## Values
+
+Made from `values.yaml` by `make chart-readme`; `values.schema.json` refuses what is not here.
+
+| value | default | meaning |
+|---|---|---|
+";
+
+/// The README for these values.
+pub fn readme(values: &str) -> String {
+    let mut text = HEAD.to_owned();
+    let mut path: Vec<(usize, String)> = Vec::new();
+    let mut comment: Vec<&str> = Vec::new();
+    for line in values.lines() {
+        let (indent, line) = (line.len() - line.trim_start().len(), line.trim());
+        if let Some(words) = line.strip_prefix('#') {
+            comment.push(words.trim());
+            continue;
+        }
+        let Some((key, value)) = line.split_once(':') else {
+            comment.clear();
+            continue;
+        };
+        path.retain(|(depth, _)| *depth < indent);
+        path.push((indent, key.to_owned()));
+        let (value, meaning) = (value.trim(), std::mem::take(&mut comment).join(" "));
+        if value.is_empty() && meaning.is_empty() {
+            continue;
+        }
+        let name = path.iter().map(|(_, key)| key.as_str()).collect::<Vec<_>>().join(".");
+        let default = if value.is_empty() { String::new() } else { format!("`{value}`") };
+        // writing to a String cannot fail
+        let _ = writeln!(text, "| `{name}` | {default} | {} |", meaning.replace('|', "\\|"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_become_rows() {
+        let text = readme("# About a.\na:\n  # Of b,\n  # two lines.\n  b: 1\n\nc: {}\n");
+        assert!(
+            text.ends_with("| `a` |  | About a. |\n| `a.b` | `1` | Of b, two lines. |\n| `c` | `{}` |  |\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_charts_readme_is_up_to_date() {
+        let chart = noderotation_rig::repository().join("charts/noderotation");
+        let read = |name: &str| std::fs::read_to_string(chart.join(name)).unwrap_or_default();
+        assert_eq!(read("README.md"), readme(&read("values.yaml")), "run make chart-readme");
+    }
+}
