@@ -246,6 +246,29 @@ mod tests {
         assert_eq!(plan(gone, &settings(), late), Action::Begin);
     }
 
+    /// Clocks that are days apart: the replica that is ahead renews, and nobody undoes it.
+    #[test]
+    fn clocks_that_differ_cost_no_write() {
+        let year = SignedDuration::from_hours(365 * 24);
+        let writes = |ahead: i64| {
+            let (mut material, mut now, mut writes) = (None, start(), 0);
+            while now < start() + year {
+                for clock in [now, now + SignedDuration::from_hours(ahead)] {
+                    while !matches!(step(&mut material, true, clock), Action::Keep(_)) {
+                        writes += 1;
+                    }
+                }
+                now += SignedDuration::from_hours(12);
+            }
+            writes
+        };
+        // one at the start and one each sixty days
+        assert_eq!(writes(0), 7);
+        for days in [1, 10, 20] {
+            assert!((7..=8).contains(&writes(days * 24)), "{days} days ahead: {}", writes(days * 24));
+        }
+    }
+
     #[test]
     fn other_names_are_a_reason_to_renew() {
         let (mut material, now) = (None, start());

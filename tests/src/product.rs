@@ -39,6 +39,8 @@ pub struct Webhook {
     pub port: u16,
     /// Where it answers admission.
     pub listen: SocketAddr,
+    /// When the process was started.
+    pub spawned: std::time::Instant,
 }
 
 /// Where the chart's webhook Service is: an address of this machine, so that the API server reaches a process on it.
@@ -179,13 +181,24 @@ impl Product {
         Ok(webhook)
     }
 
+    /// Starts it anew and measures how long it takes until it is ready.
+    pub async fn time_webhook(&self) -> anyhow::Result<(Webhook, Duration)> {
+        let listen = SocketAddr::from((self.address.address, self.address.port));
+        let mut webhook = self.spawn_webhook(listen, &["--log-level", "info"]).await?;
+        while !webhook.is_ready().await {
+            webhook.process.check()?;
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let took = webhook.spawned.elapsed();
+        Ok((webhook, took))
+    }
+
     /// Waits until a webhook is ready.
     pub async fn wait_webhook_ready(&self, webhook: &mut Webhook) -> anyhow::Result<()> {
-        let port = webhook.port;
         self.rig
             .wait("a webhook to be ready", Duration::from_secs(60), async || {
                 webhook.process.check()?;
-                Ok((status(port, "/readyz").await == Some(200)).then_some(()))
+                Ok(webhook.is_ready().await.then_some(()))
             })
             .await
             .with_context(|| format!("the webhook's log ends:\n{}", webhook.process.tail(20)))
@@ -206,7 +219,8 @@ impl Product {
             .arg(&kubeconfig)
             .args(["--listen", &listen.to_string(), "--health-listen", &format!("127.0.0.1:{port}")])
             .args(flags);
-        Ok(Webhook { process: self.rig.spawn(&format!("webhook-{n}"), command)?, port, listen })
+        let spawned = std::time::Instant::now();
+        Ok(Webhook { process: self.rig.spawn(&format!("webhook-{n}"), command)?, port, listen, spawned })
     }
 
     /// The arguments that the chart gives a program, as its Pods would have them.
@@ -272,6 +286,11 @@ impl Product {
 }
 
 impl Webhook {
+    /// Whether it says that it is ready.
+    pub async fn is_ready(&self) -> bool {
+        status(self.port, "/readyz").await == Some(200)
+    }
+
     /// A gauge of /metrics.
     pub async fn gauge(&self, name: &str) -> f64 {
         samples(&page(self.port).await, name, "").next().unwrap_or_default()

@@ -1,10 +1,14 @@
 //! Admission on a real API server (specification §10): the webhook behind the chart's Service, installed by helm.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+use std::time::Duration;
+
 use noderotation_rig::cluster::Reply;
 use noderotation_tests::Product;
 use noderotation_tests::ask::{Asker, CLAIMS, POLICIES, POOLS, claim, policy, pool};
 use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn install(values: &[&str]) -> (Product, Asker) {
     let product = Product::install_bare_with_webhook(false, values).await.unwrap();
@@ -251,11 +255,9 @@ async fn nothing_but_a_changed_spec_is_ever_judged() {
     let mut bad = policy("bad", &json!({"w": "api"}));
     bad["metadata"]["finalizers"] = json!(["example.com/hold"]);
     bad["spec"]["maintenanceWindows"] = json!("Mon");
-    rig.wait("the lax schema", std::time::Duration::from_secs(30), async || {
-        Ok((admin.create(POLICIES, &bad).await.code == 201).then_some(()))
-    })
-    .await
-    .unwrap();
+    rig.wait("the lax schema", PATIENCE, async || Ok((admin.create(POLICIES, &bad).await.code == 201).then_some(())))
+        .await
+        .unwrap();
     let now = rig.get(crd).await.unwrap();
     let mut tightened = strict.clone();
     tightened["metadata"]["resourceVersion"] = now["metadata"]["resourceVersion"].clone();
@@ -267,7 +269,7 @@ async fn nothing_but_a_changed_spec_is_ever_judged() {
         fine(&admin.create(path.rsplit_once('/').unwrap().0, &configuration).await);
     }
     let wrong = json!({"spec": {"suspend": "perhaps"}});
-    rig.wait("schema and webhooks to be back", std::time::Duration::from_secs(30), async || {
+    rig.wait("schema and webhooks to be back", PATIENCE, async || {
         let reply = admin.merge(&at(POLICIES, "bad"), &wrong).await;
         Ok((reply.code == 422 && reply.message().contains("denied the request")).then_some(()))
     })
@@ -314,4 +316,52 @@ async fn three_managers_apply_the_same_policy_and_nothing_drifts() {
     let wrong = part(json!({"surge": {"cooldownAfter": "1d"}}));
     refused(&admin.apply(&path, "platform", false, &wrong).await, &["spec.surge.cooldownAfter"]);
     silent(&admin.apply(&path, "security", false, &part(json!({"suspend": true}))).await);
+}
+
+/// Ready only with everything known; on a signal it says that it is not, serves on for a while, and ends without a loss.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_webhook_begins_and_ends_cleanly() {
+    let (mut product, admin) = install(&[]).await;
+    silent(&admin.create(POOLS, &pool("api", &json!({"w": "api"}))).await);
+    product.webhook = None;
+    let binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/noderotation-webhook";
+    let rights = admin.get(binding).await.body;
+    fine(&admin.delete(binding).await);
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let blind = product.spawn_webhook(listen, &[]).await.unwrap();
+    let log = || std::fs::read_to_string(blind.process.log()).unwrap();
+    product
+        .rig
+        .wait("the webhook to say what it may not", PATIENCE, async || {
+            Ok(log().contains("nodepools.karpenter.sh is forbidden").then_some(()))
+        })
+        .await
+        .unwrap();
+    assert!(!blind.is_ready().await);
+    drop(blind);
+    let mut rights = rights;
+    for field in ["resourceVersion", "uid", "creationTimestamp", "managedFields"] {
+        rights["metadata"].as_object_mut().unwrap().remove(field);
+    }
+    fine(&admin.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &rights).await);
+
+    let mut webhook = product.start_webhook_with(&["--shutdown-delay", "3s"]).await.unwrap();
+    let works = async || {
+        admin
+            .ask("POST", &format!("{POLICIES}?dryRun=All"), "application/json", &policy("p", &json!({"w": "x"})))
+            .await
+            .code
+            == 201
+    };
+    product.rig.wait("admission", PATIENCE, async || Ok(works().await.then_some(()))).await.unwrap();
+    webhook.process.signal("TERM").unwrap();
+    product
+        .rig
+        .wait("the webhook to be unready", PATIENCE, async || Ok((!webhook.is_ready().await).then_some(())))
+        .await
+        .unwrap();
+    for _ in 0..20 {
+        assert!(works().await, "it serves on while API servers may still ask");
+    }
+    assert_eq!(webhook.process.wait(PATIENCE).unwrap(), Some(0), "{}", webhook.process.tail(5));
 }

@@ -11,7 +11,7 @@ use noderotation_certs::plan::Settings;
 use noderotation_certs::{files, serving::Serving};
 use noderotation_cluster::api::Api;
 use noderotation_cluster::connect::connect;
-use noderotation_cluster::objects::{Kept, PolicyObject};
+use noderotation_cluster::objects::Kept;
 use noderotation_cluster::watch::{Sink, Source, watch};
 use noderotation_process::http::{Health, serve as serve_health};
 use noderotation_process::parts::{Parts, describe, or_stopped, wait_for_signal};
@@ -22,7 +22,7 @@ use crate::args::{Args, CertificateArg};
 use crate::hooks::{Hooks, Rules};
 use crate::metrics::Metrics;
 use crate::serve::{Service, routes, serve};
-use crate::view::{PoolObject, View};
+use crate::view::{PolicyEntry, PoolObject, View};
 
 /// Requests a second to the API server, and at once: certificates and bundles are few.
 const RATE: (u16, u16) = (10, 20);
@@ -52,7 +52,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let api = Api::new(client, RATE.0, RATE.1, metrics.traffic.clone());
     info!(version = env!("CARGO_PKG_VERSION"), namespace = args.namespace, "starting");
     let watches = Watches { api: &api, metrics: &metrics, view: &view };
-    watches.start::<PolicyObject, _>(&mut parts, Source::all(PolicyObject::COLLECTION), view.clone());
+    watches.start::<PolicyEntry, _>(&mut parts, Source::all(PolicyEntry::COLLECTION), view.clone());
     watches.start::<PoolObject, _>(&mut parts, Source::all(PoolObject::COLLECTION), view.clone());
     let own = keep_certificate(&args, &watches, &serving, &mut parts);
 

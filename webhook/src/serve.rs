@@ -19,7 +19,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper_util::rt::TokioTimer;
 use jiff::Timestamp;
 use rustls::ServerConfig;
-use rustls::server::ResolvesServerCert;
+use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
@@ -78,6 +78,9 @@ pub async fn serve(
     handle: Handle<SocketAddr>,
 ) -> Result<(), String> {
     let mut config = ServerConfig::builder().with_no_client_auth().with_cert_resolver(certificates);
+    // API servers keep connections and do not resume sessions; what they would need is not kept
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let listener = std::net::TcpListener::bind(listen).map_err(|e| {
         format!("--listen {listen} cannot be bound: {e}; name another address or end what listens there")

@@ -14,6 +14,8 @@ use noderotation_cluster::watch::{Change, Freshness, Sink, Store};
 use noderotation_rotation::world::{Meta, Pool};
 use noderotation_shared::admission::{Ledger, PoolDraft};
 use noderotation_shared::governance::StoredPolicy;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -35,8 +37,57 @@ impl Kept for PoolObject {
     const RESOURCE: &'static str = Pool::RESOURCE;
 
     fn read(json: &str) -> Result<Self, String> {
-        let value = serde_json::from_str(json).map_err(|e| e.to_string())?;
+        // managed fields, the larger half of an object, are never taken apart
+        #[derive(Deserialize, Serialize)]
+        struct Raw {
+            metadata: RawMeta,
+            #[serde(default)]
+            spec: Value,
+            #[serde(default)]
+            status: Value,
+        }
+        #[derive(Deserialize, Serialize)]
+        struct RawMeta {
+            name: String,
+            #[serde(default)]
+            labels: Value,
+            #[serde(default)]
+            annotations: Value,
+        }
+        let raw: Raw = serde_json::from_str(json).map_err(|e| e.to_string())?;
+        let value = serde_json::to_value(raw).map_err(|e| e.to_string())?;
         Ok(Self { meta: identity(json)?, draft: Arc::new(PoolDraft::read(&value, Timestamp::UNIX_EPOCH)) })
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut Meta {
+        &mut self.meta
+    }
+}
+
+/// A RotationPolicy as admission sees it: what was read of its spec, and nothing else of it.
+#[derive(Clone, Debug)]
+pub struct PolicyEntry {
+    meta: Meta,
+    stored: Arc<StoredPolicy>,
+}
+
+impl PartialEq for PolicyEntry {
+    /// The generation changes with the spec, and with nothing else.
+    fn eq(&self, other: &Self) -> bool {
+        self.meta == other.meta && self.stored.generation == other.stored.generation
+    }
+}
+
+impl Kept for PolicyEntry {
+    const COLLECTION: &'static str = PolicyObject::COLLECTION;
+    const RESOURCE: &'static str = PolicyObject::RESOURCE;
+
+    fn read(json: &str) -> Result<Self, String> {
+        PolicyObject::read(json).map(|policy| Self { meta: policy.meta, stored: policy.stored })
     }
 
     fn meta(&self) -> &Meta {
@@ -56,7 +107,7 @@ enum Kind {
 
 #[derive(Default)]
 struct Known {
-    policies: Store<PolicyObject>,
+    policies: Store<PolicyEntry>,
     pools: Store<PoolObject>,
     ledger: Ledger,
     /// What was admitted and not yet confirmed, and until when it counts.
@@ -175,8 +226,8 @@ impl View {
     }
 }
 
-impl Sink<PolicyObject> for View {
-    fn put(&self, policy: PolicyObject) {
+impl Sink<PolicyEntry> for View {
+    fn put(&self, policy: PolicyEntry) {
         let mut known = self.lock();
         let name = policy.meta.name.clone();
         if let Change::Changed(_) = known.policies.put(policy) {
@@ -184,7 +235,7 @@ impl Sink<PolicyObject> for View {
         }
     }
 
-    fn remove(&self, policy: &PolicyObject) {
+    fn remove(&self, policy: &PolicyEntry) {
         let mut known = self.lock();
         if known.policies.remove(&policy.meta.name, &policy.meta.uid).is_some() {
             known.confirm_policy(&policy.meta.name);
@@ -229,11 +280,11 @@ impl Sink<PoolObject> for View {
 mod tests {
     use super::*;
 
-    fn policy(name: &str, version: u32, w: &str) -> PolicyObject {
+    fn policy(name: &str, version: u32, w: &str) -> PolicyEntry {
         let text = format!(
             r#"{{"metadata":{{"name":"{name}","uid":"{name}","resourceVersion":"{version}"}},"spec":{{"nodePoolSelector":{{"matchLabels":{{"w":"{w}"}}}}}}}}"#
         );
-        PolicyObject::read(&text).unwrap()
+        PolicyEntry::read(&text).unwrap()
     }
 
     fn known(view: &View) -> Vec<String> {

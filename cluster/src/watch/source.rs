@@ -212,6 +212,7 @@ impl<K: Kept> Watcher<K> {
             kube::Error::Api(status) if status.code == 422 && self.version.is_none() && self.can_stream => {
                 Ended::CannotStream
             }
+            kube::Error::Api(status) => Ended::Failed(format!("{}: {}", status.code, status.message)),
             other => Ended::Failed(with_causes(other)),
         }
     }

@@ -41,9 +41,7 @@ pub async fn measure() -> anyhow::Result<Vec<Figure>> {
     let trusted = secret["data"]["ca.crt"].as_str().context("no ca.crt")?.to_owned();
     // started anew: start-up with everything there
     product.webhook = None;
-    let began = Instant::now();
-    let webhook = product.start_webhook_with(&["--log-level", "info"]).await?;
-    let started = began.elapsed();
+    let (webhook, started) = product.time_webhook().await?;
     let pinned = pin(webhook.process.id(), 0).is_ok() && pin(std::process::id(), 1).is_ok();
     let result = under_load(&webhook, &trusted, started, pinned).await;
     let _ = Command::new("taskset").args(["-a", "-c", "-p", "0-63", &std::process::id().to_string()]).output();

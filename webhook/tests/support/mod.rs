@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use noderotation_cluster::objects::{Kept, PolicyObject};
+use noderotation_cluster::objects::Kept;
 use noderotation_cluster::watch::Sink;
 use noderotation_webhook::hooks::{Hook, Hooks, Rules};
-use noderotation_webhook::view::{PoolObject, View};
+use noderotation_webhook::view::{PolicyEntry, PoolObject, View};
 use serde_json::{Value, json};
 
 pub const CONTROLLER: &str = "system:serviceaccount:noderotation:noderotation-controller";
@@ -37,7 +37,7 @@ pub fn pool(name: &str, labels: &Value) -> Value {
 pub fn hooks(policies: &[Value], pools: &[Value], rules: Rules) -> Hooks {
     let view = Arc::new(View::default());
     for policy in policies {
-        view.put(PolicyObject::read(&policy.to_string()).unwrap());
+        view.put(PolicyEntry::read(&policy.to_string()).unwrap());
     }
     for pool in pools {
         view.put(PoolObject::read(&pool.to_string()).unwrap());
