@@ -170,10 +170,12 @@ impl Own {
     }
 
     async fn write(&self, old: Option<&SecretObject>, new: &Material, action: Action) -> Result<Next, String> {
-        let body = self.secret_body(old, &new.data());
         let outcome = match old {
-            None => self.api.create(&self.secret_path(), &body).await,
-            Some(_) => self.api.replace(&format!("{}/{}", self.secret_path(), self.place.secret), &body).await,
+            None => self.api.create(&self.secret_path(), &self.new_secret(&new.data())).await,
+            Some(old) => {
+                let path = format!("{}/{}", self.secret_path(), self.place.secret);
+                self.api.patch(&path, &difference(old, &new.data())).await
+            }
         };
         match outcome {
             Outcome::Claimed(text) => {
@@ -189,18 +191,13 @@ impl Own {
         }
     }
 
-    fn secret_body(&self, old: Option<&SecretObject>, data: &Data) -> Value {
-        let encoded: Map<String, Value> =
-            data.iter().map(|(key, value)| (key.clone(), STANDARD.encode(value).into())).collect();
+    fn new_secret(&self, data: &Data) -> Value {
         let labels: Map<String, Value> =
             self.place.labels.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
-        let mut metadata = json!({"name": self.place.secret, "namespace": self.place.namespace, "labels": labels});
-        if let (Some(old), Some(fields)) = (old, metadata.as_object_mut()) {
-            fields.insert("resourceVersion".into(), (*old.meta.version).into());
-            fields.insert("uid".into(), (*old.meta.uid).into());
-        }
         json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata, "data": encoded,
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+            "metadata": {"name": self.place.secret, "namespace": self.place.namespace, "labels": labels},
+            "data": encoded(data),
         })
     }
 
@@ -247,6 +244,19 @@ impl Own {
         self.changed.notify_one();
         Ok(())
     }
+}
+
+fn encoded(data: &Data) -> Map<String, Value> {
+    data.iter().map(|(key, value)| (key.clone(), STANDARD.encode(value).into())).collect()
+}
+
+/// What makes the Secret hold this and nothing else; labels and annotations of others stay.
+fn difference(old: &SecretObject, new: &Data) -> Value {
+    let mut data = encoded(new);
+    for key in old.data.keys().filter(|key| !new.contains_key(*key)) {
+        data.insert(key.clone(), Value::Null);
+    }
+    json!({"metadata": {"resourceVersion": old.meta.version, "uid": old.meta.uid}, "data": data})
 }
 
 fn correction<K: Kind>(configuration: &Configuration<K>, trusted: &str) -> Option<(String, Value)> {

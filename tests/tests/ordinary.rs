@@ -127,7 +127,19 @@ async fn ordinary_work_asks_nobody_and_goes_on_while_the_webhook_is_down() {
     );
     let mark = json!({"metadata": {"annotations": {"noderotation.io/active-rotation": "x"}}});
     assert_eq!(admin.merge(&format!("{POOLS}/api"), &mark).await.code, 500);
+    // a template with a key of ours gets in while nobody answers; the guard must not keep its nodes from joining afterwards
+    node_pool("marked").node_label("noderotation.io/team", "a").apply(&product.rig).unwrap();
     // and a policy can still be labelled and removed
     assert_eq!(admin.merge(&format!("{POLICIES}/api"), &json!({"metadata": {"labels": {"a": "b"}}})).await.code, 200);
     assert_eq!(admin.delete(&format!("{POLICIES}/api")).await.code, 200);
+
+    let webhook = product.start_webhook().await.unwrap();
+    let error =
+        node_pool("marked-too").node_label("noderotation.io/team", "a").apply(&product.rig).unwrap_err().to_string();
+    assert!(error.contains("spec.template.metadata.labels[noderotation.io/team]"), "{error}");
+    deployment("marked", "marked", 1).cpu("1200m").apply(&product.rig).unwrap();
+    world::settled(&product.rig, "marked", 1).await.unwrap();
+    let claim = world::claims(&product.rig, "marked").await.unwrap().remove(0);
+    assert_eq!(claim["metadata"]["labels"]["noderotation.io/team"], "a");
+    assert!(webhook.reviews_with("guard/marks").await > 0 && webhook.reviews_with("verdict=\"warned\"").await > 0);
 }

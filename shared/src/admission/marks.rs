@@ -58,8 +58,22 @@ pub struct Target<'a> {
     pub carrier: Carrier,
     /// It is being created.
     pub is_new: bool,
-    /// Keys of ours in the template of the NodePool that a new NodeClaim is of.
+    /// Keys of ours in the template of the NodePool that a NodeClaim or Node is of.
     pub template: Option<&'a BTreeMap<String, String>>,
+}
+
+impl Target<'_> {
+    /// Karpenter puts what a template says on a new NodeClaim, and later on its Node. Refused there, no node would ever join.
+    fn has_from_template(&self, change: &Change<'_>) -> bool {
+        let may_come = match self.carrier {
+            Carrier::NodeClaim => self.is_new,
+            Carrier::Node => change.old.is_none(),
+            _ => false,
+        };
+        may_come
+            && change.new.is_some()
+            && self.template.and_then(|t| t.get(change.key)).map(String::as_str) == change.new
+    }
 }
 
 /// What is to be said of a change of keys.
@@ -127,11 +141,10 @@ pub fn judge_marks(target: Target<'_>, old: &Marked, new: &Marked, requester: Re
             audit: vec![("removed", names)],
         };
     }
-    let from_template = |c: &Change<'_>| target.template.is_some_and(|t| t.get(c.key).map(String::as_str) == c.new);
-    if target.carrier == Carrier::NodeClaim && target.is_new && changes.iter().all(from_template) {
+    if changes.iter().all(|change| target.has_from_template(change)) {
         return MarksVerdict::LetThrough {
             warning: format!(
-                "{names}: comes from spec.template.metadata of the NodePool and falsifies the rotation of this NodeClaim; remove it there"
+                "{names}: comes from spec.template.metadata of the NodePool and falsifies the rotation of this object; remove it there"
             ),
             audit: vec![("from-template", names)],
         };
@@ -268,6 +281,14 @@ mod tests {
         let claim = |value: &str| Marked::read(&json!({"annotations": {"noderotation.io/state": value}}));
         assert_eq!(word(&judge_marks(target, &Marked::default(), &claim("expired"), requester)), "let through");
         assert_eq!(word(&judge_marks(target, &Marked::default(), &claim("failed"), requester)), "refused");
+        let node = Target { carrier: Carrier::Node, is_new: false, ..target };
+        let labelled = |value: &str| Marked::read(&json!({"labels": {"noderotation.io/team": value}}));
+        let template = BTreeMap::from([("noderotation.io/team".to_owned(), "a".to_owned())]);
+        let node = Target { template: Some(&template), ..node };
+        assert_eq!(word(&judge_marks(node, &Marked::default(), &labelled("a"), requester)), "let through");
+        assert_eq!(word(&judge_marks(node, &Marked::default(), &labelled("b"), requester)), "refused");
+        assert_eq!(word(&judge_marks(node, &labelled("b"), &labelled("a"), requester)), "refused");
+        assert_eq!(word(&judge_marks(node, &labelled("a"), &Marked::default(), requester)), "refused");
         let later = Target { is_new: false, ..target };
         assert_eq!(word(&judge_marks(later, &Marked::default(), &claim("expired"), requester)), "refused");
     }

@@ -57,6 +57,12 @@ impl NodePool {
         self
     }
 
+    /// A label of its nodes.
+    pub fn node_label(mut self, key: &str, value: &str) -> Self {
+        self.0["spec"]["template"]["metadata"]["labels"][key] = value.into();
+        self
+    }
+
     /// A static pool of so many nodes.
     pub fn replicas(mut self, nodes: u32) -> Self {
         self.0["spec"]["replicas"] = nodes.into();

@@ -26,7 +26,8 @@ pub fn guard(view: &View, rules: &Rules, request: &Request<'_>) -> Result<Answer
     }
     let (new, old) = (Marked::read(&new), Marked::read(&old));
     let is_new = request.operation == "CREATE";
-    let pool = new.pool.as_deref().filter(|_| is_new && carrier == Carrier::NodeClaim).and_then(|name| view.pool(name));
+    let may_have_template = matches!(carrier, Carrier::NodeClaim | Carrier::Node);
+    let pool = new.pool.as_deref().filter(|_| may_have_template).and_then(|name| view.pool(name));
     let target = Target { carrier, is_new, template: pool.as_ref().map(|pool| &pool.template) };
     let requester =
         Requester { name: &request.user_info.username, uid: &request.user_info.uid, controller: &rules.controller };
