@@ -62,9 +62,11 @@ bench: tools ## Criterion benches, then memory, lag and writes of whole processe
 	cargo bench --locked -p noderotation-shared
 	cargo run --quiet --release --locked -p noderotation-tests --bin bench
 
-crd: ## Writes the chart's CustomResourceDefinition from the types
+crd: ## Writes the chart's CustomResourceDefinition, and what is kept of its schema, from the types
 	cargo run --quiet -p noderotation-cli -- crd > target/crd.yaml
 	mv target/crd.yaml charts/noderotation/crds/rotationpolicies.noderotation.io.yaml
+	cargo run --quiet -p noderotation-cli -- crd --schema > target/schema.json
+	mv target/schema.json shared/src/api/spec-schema.json
 
 chart-readme: ## Writes the chart's README from the comments of its values
 	cargo run --quiet -p noderotation-tests --bin chart-readme

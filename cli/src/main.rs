@@ -39,6 +39,9 @@ enum Verb {
         /// Form of the output.
         #[arg(short, long, value_enum, default_value_t = Format::Yaml)]
         output: Format,
+        /// Only what the programs keep of the spec's schema.
+        #[arg(long)]
+        schema: bool,
     },
 }
 
@@ -56,7 +59,7 @@ fn main() -> ExitCode {
     let result = match args.verb {
         Verb::Check(args) => check::run(&args),
         Verb::Windows(args) => windows::run(&args),
-        Verb::Crd { output } => crd::run(output),
+        Verb::Crd { output, schema } => crd::run(output, schema),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

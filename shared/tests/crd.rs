@@ -9,3 +9,9 @@ fn the_chart_ships_the_generated_crd() {
     let generated = serde_json::to_value(noderotation_shared::api::crd()).unwrap();
     assert!(shipped == generated, "{path} is not what the types generate: run `make crd`");
 }
+
+#[test]
+fn what_is_kept_of_the_schema_is_the_crds() {
+    let kept: serde_json::Value = serde_json::from_str(include_str!("../src/api/spec-schema.json")).unwrap();
+    assert!(kept == noderotation_shared::api::spec_schema(), "src/api/spec-schema.json: run `make crd`");
+}

@@ -202,8 +202,17 @@ async fn policies_are_told_everything_that_is_wrong_before_schema_and_cel() {
         "{}",
         reply.message()
     );
+    // server-side apply itself refuses what has another type than the schema says; the rest is told as above
+    bad["spec"]["maintenanceWindows"][0]["days"] = json!(["Mon"]);
+    bad["spec"]["minRotationChances"] = json!(0);
     let error = product.rig.apply(&bad).unwrap_err().to_string();
-    assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    assert!(
+        parts
+            .iter()
+            .filter(|part| !part.ends_with(".days") && !part.contains("minRotation"))
+            .all(|part| error.contains(part)),
+        "{error}"
+    );
     // shapes that no reader expects
     for spec in [
         json!(null),

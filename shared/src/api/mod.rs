@@ -7,7 +7,7 @@
 mod schema;
 mod structure;
 
-pub use structure::{sound_parts, structural_problems};
+pub use structure::{sound_parts, spec_schema, structural_problems};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};

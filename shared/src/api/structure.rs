@@ -1,20 +1,62 @@
 //! What is wrong with an object's structure, judged by the CRD's own schema: types, required and unknown fields,
 //! enumerations, bounds, patterns. So the offline check and the API server cannot disagree about them.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
-};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::problem::Problem;
 
-static SPEC: LazyLock<Option<JSONSchemaProps>> = LazyLock::new(|| {
-    let version = super::crd().spec.versions.into_iter().next()?;
-    let mut properties = version.schema?.open_api_v3_schema?.properties?;
-    properties.remove("spec")
-});
+/// What is judged here of a schema; descriptions and CEL rules are the API server's.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Schema {
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    required: Vec<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    properties: BTreeMap<String, Schema>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    additional_properties: Option<Box<Schema>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    items: Option<Box<Schema>>,
+    #[serde(rename = "enum", skip_serializing_if = "Vec::is_empty")]
+    words: Vec<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    minimum: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    maximum: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_length: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_length: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_items: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_items: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_properties: Option<usize>,
+    #[serde(rename = "x-kubernetes-list-type", skip_serializing_if = "Option::is_none")]
+    list_type: Option<String>,
+}
+
+/// Taken from the CRD by `make crd`. Building the whole CRD in a running program costs two megabytes for six kilobytes.
+static SPEC: LazyLock<Option<Schema>> = LazyLock::new(|| serde_json::from_str(include_str!("spec-schema.json")).ok());
+
+/// What `spec-schema.json` has to hold.
+pub fn spec_schema() -> Value {
+    let crd = serde_json::to_value(super::crd()).unwrap_or_default();
+    let spec = crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec").cloned().unwrap_or_default();
+    let judged: Result<Schema, _> = serde_json::from_value(spec);
+    judged.and_then(serde_json::to_value).unwrap_or_default()
+}
 
 /// Every structural problem of a policy's `spec`, each with its path. Missing fields with a default are no problem.
 pub fn structural_problems(spec: &Value) -> Vec<Problem> {
@@ -31,27 +73,21 @@ pub fn sound_parts(spec: &Value) -> Value {
     SPEC.as_ref().and_then(|schema| sound(schema, spec, "spec")).unwrap_or_default()
 }
 
-fn sound(schema: &JSONSchemaProps, value: &Value, name: &str) -> Option<Value> {
-    let wanted = schema.type_.as_deref().unwrap_or("string");
-    let is_known = schema.enum_.as_ref().is_none_or(|allowed| allowed.iter().any(|a| a.0 == *value));
+fn sound(schema: &Schema, value: &Value, name: &str) -> Option<Value> {
+    let wanted = schema.kind.as_deref().unwrap_or("string");
+    let is_known = schema.words.is_empty() || schema.words.contains(value);
     if !is_of(value, wanted) || !is_known || is_out_of_bounds(schema, value) {
         return stand_in(name);
     }
     match value {
         Value::Object(fields) => {
-            let field_schema = |field: &str| match schema.properties.as_ref().and_then(|p| p.get(field)) {
-                Some(known) => Some(known),
-                None => match &schema.additional_properties {
-                    Some(JSONSchemaPropsOrBool::Schema(any)) => Some(&**any),
-                    _ => None,
-                },
-            };
+            let field_schema = |field: &str| schema.properties.get(field).or(schema.additional_properties.as_deref());
             let kept = fields
                 .iter()
                 .take(MOST)
                 .filter_map(|(field, value)| Some((field.clone(), sound(field_schema(field)?, value, field)?)));
             let mut kept: serde_json::Map<String, Value> = kept.collect();
-            for field in schema.required.iter().flatten() {
+            for field in &schema.required {
                 if let (false, Some(value)) = (kept.contains_key(field), stand_in(field)) {
                     kept.insert(field.clone(), value);
                 }
@@ -59,7 +95,7 @@ fn sound(schema: &JSONSchemaProps, value: &Value, name: &str) -> Option<Value> {
             Some(Value::Object(kept))
         }
         Value::Array(items) => match &schema.items {
-            Some(JSONSchemaPropsOrArray::Schema(item)) => {
+            Some(item) => {
                 let kept: Vec<Value> =
                     items.iter().take(most_items(schema)).filter_map(|value| sound(item, value, "")).collect();
                 if kept.is_empty() && schema.min_items.is_some() { stand_in(name) } else { Some(Value::Array(kept)) }
@@ -88,11 +124,11 @@ fn stand_in(name: &str) -> Option<Value> {
 /// More problems, or entries of a list without a bound of its own, are not looked for.
 const MOST: usize = 256;
 
-fn most_items(schema: &JSONSchemaProps) -> usize {
-    schema.max_items.and_then(|most| usize::try_from(most).ok()).unwrap_or(MOST).min(MOST)
+fn most_items(schema: &Schema) -> usize {
+    schema.max_items.unwrap_or(MOST).min(MOST)
 }
 
-fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, is_required: bool, problems: &mut Vec<Problem>) {
+fn walk(schema: &Schema, value: &Value, path: &str, is_required: bool, problems: &mut Vec<Problem>) {
     if problems.len() >= MOST {
         return;
     }
@@ -100,7 +136,7 @@ fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, is_required: bool, 
         return; // the API server puts the default there, or drops it
     }
     // int-or-string is there for the CEL rules' sake; a number is refused by them
-    let wanted = schema.type_.as_deref().unwrap_or("string");
+    let wanted = schema.kind.as_deref().unwrap_or("string");
     if let (true, Some(instead)) = (value.is_null(), stand_in(path.rsplit('.').next().unwrap_or_default())) {
         problems.push(Problem::new(path, "", "is required", instead.to_string()));
         return;
@@ -114,9 +150,9 @@ fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, is_required: bool, 
         ));
         return;
     }
-    if let Some(allowed) = &schema.enum_ {
-        if !allowed.iter().any(|a| a.0 == *value) {
-            let names: Vec<String> = allowed.iter().map(|a| a.0.to_string()).collect();
+    if !schema.words.is_empty() {
+        if !schema.words.contains(value) {
+            let names: Vec<String> = schema.words.iter().map(ToString::to_string).collect();
             problems.push(Problem::new(
                 path,
                 shortened(value),
@@ -135,34 +171,31 @@ fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, is_required: bool, 
     }
 }
 
-fn object(schema: &JSONSchemaProps, fields: &serde_json::Map<String, Value>, path: &str, problems: &mut Vec<Problem>) {
-    for name in schema.required.iter().flatten().filter(|name| !fields.contains_key(*name)) {
+fn object(schema: &Schema, fields: &serde_json::Map<String, Value>, path: &str, problems: &mut Vec<Problem>) {
+    for name in schema.required.iter().filter(|name| !fields.contains_key(*name)) {
         let instead = stand_in(name).unwrap_or_default().to_string();
         problems.push(Problem::new(format!("{path}.{name}"), "", "is required", instead));
     }
-    if let (Some(most), count) = (schema.max_properties, fields.len())
-        && i64::try_from(count).is_ok_and(|count| count > most)
-    {
+    if let Some(most) = schema.max_properties.filter(|most| fields.len() > *most) {
+        let count = fields.len();
         problems.push(Problem::new(path, format!("{count} entries"), format!("at most {most} are allowed"), "fewer"));
     }
-    let is_required = |name: &String| schema.required.iter().flatten().any(|required| required == name);
     for (name, value) in fields {
         if problems.len() >= MOST {
             return;
         }
-        let field = schema.properties.as_ref().and_then(|p| p.get(name));
-        match (field, &schema.additional_properties) {
-            (Some(field), _) => walk(field, value, &format!("{path}.{name}"), is_required(name), problems),
-            (None, Some(JSONSchemaPropsOrBool::Schema(field))) => {
-                walk(field, value, &format!("{path}.{name}"), true, problems);
+        match (schema.properties.get(name), &schema.additional_properties) {
+            (Some(field), _) => {
+                walk(field, value, &format!("{path}.{name}"), schema.required.contains(name), problems);
             }
+            (None, Some(field)) => walk(field, value, &format!("{path}.{name}"), true, problems),
             (None, _) => problems.push(unknown(schema, name, path)),
         }
     }
 }
 
-fn unknown(schema: &JSONSchemaProps, name: &str, path: &str) -> Problem {
-    let known: Vec<&str> = schema.properties.iter().flatten().map(|(known, _)| known.as_str()).collect();
+fn unknown(schema: &Schema, name: &str, path: &str) -> Problem {
+    let known: Vec<&str> = schema.properties.keys().map(String::as_str).collect();
     let near = known.iter().find(|known| {
         let (a, b) = (known.to_ascii_lowercase(), name.to_ascii_lowercase());
         a == b || a.trim_end_matches('s') == b.trim_end_matches('s') || a.replace('_', "") == b.replace(['_', '-'], "")
@@ -171,38 +204,38 @@ fn unknown(schema: &JSONSchemaProps, name: &str, path: &str) -> Problem {
     Problem::new(format!("{path}.{name}"), "", "there is no such field", instead)
 }
 
-fn array(schema: &JSONSchemaProps, items: &[Value], path: &str, problems: &mut Vec<Problem>) {
-    let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
+fn array(schema: &Schema, items: &[Value], path: &str, problems: &mut Vec<Problem>) {
+    let count = items.len();
     if schema.min_items.is_some_and(|least| count < least) {
         problems.push(Problem::new(path, "[]", "must not be empty", "at least one entry"));
     }
     if let Some(most) = schema.max_items.filter(|most| count > *most) {
         problems.push(Problem::new(path, format!("{count} entries"), format!("at most {most} are allowed"), "fewer"));
     }
-    if schema.x_kubernetes_list_type.as_deref() == Some("set") {
+    if schema.list_type.as_deref() == Some("set") {
         for (i, item) in items.iter().take(most_items(schema)).enumerate() {
             if items.iter().take(i).any(|earlier| earlier == item) {
                 problems.push(Problem::new(format!("{path}[{i}]"), item, "stands there twice", "each only once"));
             }
         }
     }
-    let Some(JSONSchemaPropsOrArray::Schema(item_schema)) = &schema.items else { return };
+    let Some(item_schema) = &schema.items else { return };
     for (i, item) in items.iter().take(most_items(schema)).enumerate() {
         walk(item_schema, item, &format!("{path}[{i}]"), true, problems);
     }
 }
 
-fn limits(schema: &JSONSchemaProps) -> (f64, f64) {
+fn limits(schema: &Schema) -> (f64, f64) {
     let most = if schema.format.as_deref() == Some("int32") { f64::from(i32::MAX) } else { f64::MAX };
     (schema.minimum.unwrap_or(f64::MIN), schema.maximum.unwrap_or(most))
 }
 
-fn is_out_of_bounds(schema: &JSONSchemaProps, value: &Value) -> bool {
+fn is_out_of_bounds(schema: &Schema, value: &Value) -> bool {
     let (least, most) = limits(schema);
     value.as_f64().is_some_and(|number| number < least || number > most)
 }
 
-fn bounds(schema: &JSONSchemaProps, number: f64, value: &Value, path: &str, problems: &mut Vec<Problem>) {
+fn bounds(schema: &Schema, number: f64, value: &Value, path: &str, problems: &mut Vec<Problem>) {
     let (least, most) = limits(schema);
     if number < least || number > most {
         let instead = if least.total_cmp(&most).is_eq() {
@@ -214,8 +247,8 @@ fn bounds(schema: &JSONSchemaProps, number: f64, value: &Value, path: &str, prob
     }
 }
 
-fn length(schema: &JSONSchemaProps, text: &str, path: &str, problems: &mut Vec<Problem>) {
-    let count = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
+fn length(schema: &Schema, text: &str, path: &str, problems: &mut Vec<Problem>) {
+    let count = text.chars().count();
     if let Some(most) = schema.max_length.filter(|most| count > *most) {
         problems.push(Problem::new(
             path,
@@ -252,9 +285,9 @@ fn article(wanted: &str) -> String {
     }
 }
 
-fn example(schema: &JSONSchemaProps, wanted: &str) -> String {
+fn example(schema: &Schema, wanted: &str) -> String {
     if let Some(default) = &schema.default {
-        return default.0.to_string();
+        return default.to_string();
     }
     match wanted {
         "object" => "{}".into(),
