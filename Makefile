@@ -20,7 +20,7 @@ tools:
 	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or newer (https://go.dev/dl)" >&2; exit 1; }
 	@command -v cc >/dev/null || { echo "cc is missing: install a C compiler (Debian: build-essential)" >&2; exit 1; }
 
-demo: tools ## Boots a control plane, installs everything, rotates two nodes before your eyes (KEEP=1 leaves it running)
+demo: tools ## Boots a control plane, installs everything, shows what is refused, rotates two nodes before your eyes (KEEP=1 leaves it running)
 	@cargo run --quiet -p noderotation-tests --bin demo
 
 test: check unit fuzz rig-tests ## Everything: check, unit tests, and all tests on a real control plane

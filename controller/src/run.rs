@@ -38,7 +38,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let health = Health::new(move || page.render());
     let stop = CancellationToken::new();
     let mut tasks = Parts::new();
-    tasks.spawn(serve(args.listen, health.clone()));
+    tasks.spawn(serve("--listen", args.listen, health.clone()));
     let signals = stop.clone();
     tasks.spawn(async move { wait_for_signal(signals).await });
 

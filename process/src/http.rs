@@ -30,11 +30,11 @@ impl Health {
     }
 }
 
-/// Serves for ever.
-pub async fn serve(listen: SocketAddr, health: Arc<Health>) -> Result<(), String> {
-    let listener = tokio::net::TcpListener::bind(listen).await.map_err(|e| {
-        format!("--listen {listen} cannot be bound: {e}; name another address or end what listens there")
-    })?;
+/// Serves for ever; `flag` is the one that names the address.
+pub async fn serve(flag: &'static str, listen: SocketAddr, health: Arc<Health>) -> Result<(), String> {
+    let listener = tokio::net::TcpListener::bind(listen)
+        .await
+        .map_err(|e| format!("{flag} {listen} cannot be bound: {e}; name another address or end what listens there"))?;
     let routes = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))

@@ -43,7 +43,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     });
     let stop = CancellationToken::new();
     let mut parts = Parts::new();
-    parts.spawn(serve_health(args.health_listen, health.clone()));
+    parts.spawn(serve_health("--health-listen", args.health_listen, health.clone()));
     let signals = stop.clone();
     parts.spawn(async move { wait_for_signal(signals).await });
 
