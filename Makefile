@@ -5,8 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 DENY_VERSION := 0.20.2
-# tests that boot a control plane of their own; each takes about 700 MB and a core
-RIG_JOBS ?= 2
+# tests that boot a control plane of their own; each takes about 700 MB and half a core
+RIG_JOBS ?= 3
 
 .PHONY: help demo test check unit fuzz rig-tests vectors bench crd chart-readme tools deny docs layers build
 

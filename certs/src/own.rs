@@ -14,6 +14,7 @@ use noderotation_cluster::objects::Kept;
 use noderotation_cluster::watch::{Change, Sink, Store};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::material::{Data, Material};
 use crate::objects::{Configuration, Kind, Mutating, SecretObject, Validating};
@@ -58,7 +59,8 @@ pub struct Own {
     seen: Mutex<Seen>,
     changed: Notify,
     last_good: Mutex<Option<Material>>,
-    is_trusted: Mutex<bool>,
+    /// What every `caBundle` holds, and since when this process has seen it there.
+    trusted: Mutex<Option<(String, Instant)>>,
 }
 
 /// What a look led to.
@@ -84,13 +86,13 @@ impl Own {
             seen: Mutex::default(),
             changed: Notify::new(),
             last_good: Mutex::default(),
-            is_trusted: Mutex::default(),
+            trusted: Mutex::default(),
         })
     }
 
     /// Whether a certificate is served that every `caBundle` trusts.
     pub fn is_ready(&self) -> bool {
-        self.serving.not_after().is_some() && *lock(&self.is_trusted)
+        self.serving.not_after().is_some() && lock(&self.trusted).is_some()
     }
 
     /// Works for ever. Watches feed it as a [`Sink`] of the three kinds.
@@ -135,24 +137,37 @@ impl Own {
         }
         let now = Timestamp::now();
         let last_good = lock(&self.last_good).clone();
-        let is_trusted = material.as_ref().is_some_and(|m| self.bundles_differing(&m.trusted()).is_empty());
-        *lock(&self.is_trusted) = is_trusted;
+        let trusted_for = material.as_ref().and_then(|material| self.trusted_for(&material.trusted()));
+        let propagation = Duration::try_from(self.settings.propagation).unwrap_or_default();
         let known = Known {
             material: material.as_ref(),
             has_secret: secret.is_some(),
             last_good: last_good.as_ref(),
-            is_trusted,
+            is_trusted: trusted_for.is_some_and(|time| time >= propagation),
         };
         let action = plan(known, &self.settings, now);
         if let Some(new) = carry_out(action, known, &self.settings, now)? {
             return self.write(secret.as_deref(), &new, action).await;
         }
-        if !is_trusted {
-            return self.put_bundles_right().await;
-        }
+        let Some(trusted_for) = trusted_for else { return self.put_bundles_right().await };
         let Action::Keep(at) = action else { return Ok(Next::After(LOOK_AGAIN)) };
-        let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+        let mut wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+        if let Some(left) = propagation.checked_sub(trusted_for).filter(|left| !left.is_zero()) {
+            wait = wait.min(left);
+        }
         Ok(Next::After(wait.clamp(Duration::from_millis(50), LOOK_AGAIN)))
+    }
+
+    /// For how long every `caBundle` has been seen to hold this; `None` while some does not.
+    fn trusted_for(&self, trusted: &str) -> Option<Duration> {
+        let is_everywhere = self.bundles_differing(trusted).is_empty();
+        let mut seen = lock(&self.trusted);
+        if !is_everywhere {
+            *seen = None;
+        } else if seen.as_ref().is_none_or(|(known, _)| known != trusted) {
+            *seen = Some((trusted.to_owned(), Instant::now()));
+        }
+        seen.as_ref().map(|(_, since)| since.elapsed())
     }
 
     fn serve(&self, material: &Material) -> Result<(), String> {

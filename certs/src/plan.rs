@@ -49,7 +49,7 @@ pub struct Known<'a> {
     pub has_secret: bool,
     /// What was served last.
     pub last_good: Option<&'a Material>,
-    /// Every `caBundle` holds exactly what is to be trusted.
+    /// Every `caBundle` has held exactly what is to be trusted for long enough to be seen by every API server.
     pub is_trusted: bool,
 }
 

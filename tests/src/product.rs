@@ -168,6 +168,11 @@ impl Product {
         Ok(Self { rig, webhook: None, controller: binary("noderotation-controller")?, address, started: 0.into() })
     }
 
+    /// Where the API server finds the webhook: the chart's Service.
+    pub fn service(&self) -> SocketAddr {
+        SocketAddr::from((self.address.address, self.address.port))
+    }
+
     /// Starts the webhook behind the chart's Service and waits until it is ready.
     pub async fn start_webhook(&self) -> anyhow::Result<Webhook> {
         self.start_webhook_with(&[]).await
@@ -175,16 +180,14 @@ impl Product {
 
     /// The same with further flags.
     pub async fn start_webhook_with(&self, flags: &[&str]) -> anyhow::Result<Webhook> {
-        let listen = SocketAddr::from((self.address.address, self.address.port));
-        let mut webhook = self.spawn_webhook(listen, flags).await?;
+        let mut webhook = self.spawn_webhook(self.service(), flags).await?;
         self.wait_webhook_ready(&mut webhook).await?;
         Ok(webhook)
     }
 
     /// Starts it anew and measures how long it takes until it is ready.
     pub async fn time_webhook(&self) -> anyhow::Result<(Webhook, Duration)> {
-        let listen = SocketAddr::from((self.address.address, self.address.port));
-        let mut webhook = self.spawn_webhook(listen, &["--log-level", "info"]).await?;
+        let mut webhook = self.spawn_webhook(self.service(), &["--log-level", "info"]).await?;
         while !webhook.is_ready().await {
             webhook.process.check()?;
             tokio::time::sleep(Duration::from_millis(2)).await;

@@ -149,6 +149,27 @@ async fn static_pools_templates_freezes_and_requests() {
     let once = json!({"spec": {"minRotationChances": 3}});
     warned(&admin.merge(&at(POLICIES, "w-api"), &once).await, "NodePools api and api-2: ANonPositive");
 
+    // many at once: as many as the API server lets through, and a count of the rest
+    for n in 0..40 {
+        fine(
+            &admin
+                .create(
+                    POOLS,
+                    &with(&format!("many-{n}"), "/spec/template/spec/expireAfter", json!(format!("{}h", 97 + n))),
+                )
+                .await,
+        );
+    }
+    let reply = admin.merge(&at(POLICIES, "w-api"), &json!({"spec": {"minRotationChances": 4}})).await;
+    warned(&reply, "more warnings: kubectl noderotation check");
+    warned(&reply, "expireAfter 4d − (4 × 4d between windows"); // beyond ASCII, as it was sent
+    let characters: usize = reply.warnings.iter().map(|w| w.chars().count()).sum();
+    assert!(
+        reply.warnings.len() > 5 && characters > 3_000 && characters <= 4_096,
+        "{} warnings, {characters}",
+        reply.warnings.len()
+    );
+
     // the operator's request
     silent(&admin.create(CLAIMS, &claim("api-1", "api")).await);
     let rotate = |value: &str| json!({"metadata": {"annotations": {"noderotation.io/rotate": value}}});

@@ -211,7 +211,10 @@ impl Rig {
         let token = self.token(namespace, account).await?;
         let config = kubeconfig(&self.folder().join("pki"), self.url(), &Credential::Token(&token));
         let path = self.folder().join("kubeconfig").join(format!("{namespace}.{account}"));
-        std::fs::write(&path, config.to_string())?;
+        // another process of the same account may be reading it at this moment
+        let new = path.with_file_name(format!("{namespace}.{account}.new"));
+        std::fs::write(&new, config.to_string())?;
+        std::fs::rename(&new, &path)?;
         Ok(path)
     }
 
