@@ -209,3 +209,98 @@ pub fn with_default_zone(spec: &mut Value, zone: &str) -> Vec<String> {
     }
     filled
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::admission::{PoolDraft, judge_pool_change};
+    use crate::governance::govern;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    type Labels = BTreeMap<String, String>;
+
+    fn labels() -> impl Strategy<Value = Labels> {
+        prop::collection::btree_map("k[0-2]", "v[0-1]", 0..3)
+    }
+
+    fn policy(name: &str, labels: &Labels) -> StoredPolicy {
+        let spec = json!({
+            "nodePoolSelector": {"matchLabels": labels},
+            "maintenanceWindows": [{"timezone": "UTC", "days": ["Mon"], "start": "01:00", "end": "02:00"}],
+        });
+        StoredPolicy::read(name, None, &spec)
+    }
+
+    fn pool(name: &str, labels: &Labels, is_static: bool) -> PoolDraft {
+        let replicas = if is_static { json!(1) } else { Value::Null };
+        let object = json!({"metadata": {"name": name, "labels": labels}, "spec": {"replicas": replicas}});
+        PoolDraft::read(&object, Timestamp::UNIX_EPOCH)
+    }
+
+    /// Who is tied for these labels; nobody where there is no tie.
+    fn tied(labels: &Labels, policies: &[StoredPolicy]) -> Vec<String> {
+        match govern(labels, policies) {
+            Governance::Conflict(tied) => tied.iter().map(|p| p.name.clone()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn winner(labels: &Labels, policies: &[StoredPolicy]) -> Option<String> {
+        match govern(labels, policies) {
+            Governance::Governed(winner, _) => Some(winner.name.clone()),
+            _ => None,
+        }
+    }
+
+    proptest! {
+        /// Asking every policy for every pool, before and after, gives the same verdict.
+        #[test]
+        fn a_policy_is_refused_exactly_for_what_it_brings_about(
+            selectors in prop::collection::vec(labels(), 1..5),
+            pools in prop::collection::vec((labels(), any::<bool>()), 0..5),
+            new in labels(),
+            is_update: bool,
+        ) {
+            let policies: Vec<StoredPolicy> = selectors.iter().enumerate().map(|(i, l)| policy(&format!("p{i}"), l)).collect();
+            let pools: Vec<PoolDraft> = pools.iter().enumerate().map(|(i, (l, s))| pool(&format!("n{i}"), l, *s)).collect();
+            let mut ledger = Ledger::default();
+            policies.iter().for_each(|p| ledger.put_policy(Arc::new(p.clone())));
+            pools.iter().for_each(|p| ledger.put_pool(Arc::new(p.clone())));
+            let name = if is_update { "p0" } else { "new" };
+            let new = policy(name, &new);
+            let old = policies.iter().find(|p| p.name == name);
+            let verdict = judge_policy(&ledger, PolicyChange { old, new: &new }, StaticPools::Deny, Timestamp::UNIX_EPOCH);
+
+            let mut after: Vec<StoredPolicy> = policies.iter().filter(|p| p.name != name).cloned().collect();
+            after.push(new);
+            let expected = pools.iter().any(|pool| {
+                let (was, is) = (tied(&pool.labels, &policies), tied(&pool.labels, &after));
+                let governs = |policies| winner(&pool.labels, policies).as_deref() == Some(name);
+                (!is.is_empty() && is != was) || (pool.is_static && governs(&after) && !governs(&policies))
+            });
+            prop_assert_eq!(!verdict.refusals.is_empty(), expected, "{:?}", verdict.refusals);
+        }
+
+        #[test]
+        fn a_pool_is_refused_exactly_for_what_it_brings_about(
+            selectors in prop::collection::vec(labels(), 1..5),
+            old in prop::option::of((labels(), any::<bool>())),
+            new in (labels(), any::<bool>()),
+        ) {
+            let policies: Vec<StoredPolicy> = selectors.iter().enumerate().map(|(i, l)| policy(&format!("p{i}"), l)).collect();
+            let mut ledger = Ledger::default();
+            policies.iter().for_each(|p| ledger.put_policy(Arc::new(p.clone())));
+            let old = old.map(|(l, s)| pool("n", &l, s));
+            let new = pool("n", &new.0, new.1);
+            let verdict = judge_pool_change(&ledger, old.as_ref(), &new, StaticPools::Deny, Timestamp::UNIX_EPOCH);
+            let is = tied(&new.labels, &policies);
+            let was = old.as_ref().map(|old| tied(&old.labels, &policies)).unwrap_or_default();
+            let is_held = |pool: &PoolDraft| pool.is_static && winner(&pool.labels, &policies).is_some();
+            let expected = (!is.is_empty() && is != was) || (is_held(&new) && !old.as_ref().is_some_and(is_held));
+            prop_assert_eq!(!verdict.refusals.is_empty(), expected, "{:?}", verdict.refusals);
+        }
+    }
+}
