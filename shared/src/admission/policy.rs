@@ -267,8 +267,12 @@ mod tests {
             let policies: Vec<StoredPolicy> = selectors.iter().enumerate().map(|(i, l)| policy(&format!("p{i}"), l)).collect();
             let pools: Vec<PoolDraft> = pools.iter().enumerate().map(|(i, (l, s))| pool(&format!("n{i}"), l, *s)).collect();
             let mut ledger = Ledger::default();
-            policies.iter().for_each(|p| ledger.put_policy(Arc::new(p.clone())));
-            pools.iter().for_each(|p| ledger.put_pool(Arc::new(p.clone())));
+            for p in &policies {
+                ledger.put_policy(Arc::new(p.clone()));
+            }
+            for p in &pools {
+                ledger.put_pool(Arc::new(p.clone()));
+            }
             let name = if is_update { "p0" } else { "new" };
             let new = policy(name, &new);
             let old = policies.iter().find(|p| p.name == name);
@@ -292,7 +296,9 @@ mod tests {
         ) {
             let policies: Vec<StoredPolicy> = selectors.iter().enumerate().map(|(i, l)| policy(&format!("p{i}"), l)).collect();
             let mut ledger = Ledger::default();
-            policies.iter().for_each(|p| ledger.put_policy(Arc::new(p.clone())));
+            for p in &policies {
+                ledger.put_policy(Arc::new(p.clone()));
+            }
             let old = old.map(|(l, s)| pool("n", &l, s));
             let new = pool("n", &new.0, new.1);
             let verdict = judge_pool_change(&ledger, old.as_ref(), &new, StaticPools::Deny, Timestamp::UNIX_EPOCH);
