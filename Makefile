@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 DENY_VERSION := 0.20.2
 # tests that boot a control plane of their own; each takes about 700 MB and half a core
-RIG_JOBS ?= 3
+RIG_JOBS ?= 4
 
 .PHONY: help demo test check unit fuzz rig-tests vectors bench crd chart-readme tools deny docs layers build
 
@@ -45,7 +45,7 @@ unit: tools ## Tests that need no control plane
 	@echo "== unit tests"; cargo test --quiet --workspace --exclude noderotation-tests --locked
 
 fuzz: tools ## Random reviews for each hook of the webhook, for a minute
-	@echo "== random reviews"; NODEROTATION_FUZZ_SECONDS=12 cargo test --quiet --locked -p noderotation-webhook --test fuzz -- --test-threads 1
+	@echo "== random reviews"; NODEROTATION_FUZZ_SECONDS=15 cargo test --quiet --locked -p noderotation-webhook --test fuzz -- --test-threads 2
 
 build: tools ## The control plane (once) and all programs
 	@cargo run --quiet -p noderotation-rig --bin rig -- build
