@@ -31,8 +31,6 @@ pub struct Place {
     pub namespace: String,
     /// The Secret's name.
     pub secret: String,
-    /// The name of both webhook configurations.
-    pub configurations: String,
     /// Labels of the Secret.
     pub labels: Vec<(String, String)>,
 }

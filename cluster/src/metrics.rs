@@ -8,6 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::watch::fresh::{Freshness, STALE_AFTER};
@@ -23,6 +24,23 @@ impl<const N: usize> EncodeLabelSet for LabelSet<N> {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
         self.0.as_slice().encode(encoder)
     }
+}
+
+/// Shows which program this is, and with which time zone database.
+pub fn register_build(registry: &mut Registry, version: &str) {
+    let build = Info::new(LabelSet([
+        ("version", version.to_owned()),
+        ("tzdata", noderotation_shared::zone::database_version().to_owned()),
+    ]));
+    registry.register("build", "Version of the program and of its time zone database", build);
+}
+
+/// The page of /metrics.
+pub fn page(registry: &Registry) -> String {
+    let mut page = String::new();
+    // writing to a String cannot fail
+    let _ = prometheus_client::encoding::text::encode(&mut page, registry);
+    page
 }
 
 /// Requests to the API server and lists of watches.

@@ -8,13 +8,12 @@ use std::time::Duration;
 use noderotation_cluster::api::{Api, Outcome, ReadError};
 use noderotation_cluster::connect::connect;
 use noderotation_cluster::objects::Kept;
+use noderotation_cluster::watch::Source;
 use noderotation_rotation::nodes;
 use noderotation_rotation::step::{Kind, Patch};
 use noderotation_rotation::world::{Claim, Meta, Node, Placeholder, Pool};
 use noderotation_shared::keys::{self, Owner};
-use serde::Deserialize;
 use serde_json::json;
-use serde_json::value::RawValue;
 use tracing::info;
 
 use crate::args::Args;
@@ -23,9 +22,6 @@ use crate::metrics::Metrics;
 
 /// How long the running controller may take to release its lease.
 const LEASE_WITHIN: Duration = Duration::from_secs(60);
-
-/// Objects in a page.
-const PAGE: usize = 200;
 
 /// How often a lost race is run again.
 const ATTEMPTS: usize = 10;
@@ -74,9 +70,7 @@ async fn scale_down(api: &Api, namespace: &str, deployment: &str) -> anyhow::Res
 async fn remove_everything(api: &Api, namespace: &str) -> Result<usize, String> {
     let mut removed = 0;
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
-    for placeholder in
-        list::<Placeholder>(api, &pods, &format!("&labelSelector={}", keys::SURGE_FOR.replace('/', "%2F"))).await?
-    {
+    for placeholder in list::<Placeholder>(api, &Source::labelled(pods.as_str(), keys::SURGE_FOR)).await? {
         let path = format!("{pods}/{}", placeholder.meta.name);
         if let Outcome::Claimed(_) = api.delete(&path, &placeholder.meta.uid, None).await {
             removed += 1;
@@ -103,7 +97,7 @@ fn without_ours(kind: Kind, meta: &Meta) -> Option<Patch> {
 
 async fn clear<K: Kept>(api: &Api, patch: impl Fn(&K) -> Option<Patch>) -> Result<usize, String> {
     let mut cleared = 0;
-    for object in list::<K>(api, K::COLLECTION, "").await? {
+    for object in list::<K>(api, &Source::all(K::COLLECTION)).await? {
         if clear_one(api, object, &patch).await? {
             cleared += 1;
         }
@@ -132,26 +126,9 @@ async fn clear_one<K: Kept>(api: &Api, mut object: K, patch: &impl Fn(&K) -> Opt
     Err(format!("{path}: changes all the time"))
 }
 
-async fn list<K: Kept>(api: &Api, collection: &str, selector: &str) -> Result<Vec<K>, String> {
-    #[derive(Deserialize)]
-    struct Page {
-        metadata: PageMeta,
-        items: Option<Vec<Box<RawValue>>>,
-    }
-    #[derive(Deserialize)]
-    struct PageMeta {
-        #[serde(default)]
-        r#continue: String,
-    }
-    let (mut all, mut next) = (Vec::new(), String::new());
-    loop {
-        let path = format!("{collection}?limit={PAGE}{selector}{next}");
-        let text = api.get(&path).await.map_err(|error| format!("{collection}: {error}"))?;
-        let page: Page = serde_json::from_str(&text).map_err(|error| format!("{collection}: {error}"))?;
-        all.extend(page.items.iter().flatten().filter_map(|raw| K::read(raw.get()).ok()));
-        if page.metadata.r#continue.is_empty() {
-            return Ok(all);
-        }
-        next = format!("&continue={}", page.metadata.r#continue);
-    }
+async fn list<K: Kept>(api: &Api, source: &Source) -> Result<Vec<K>, String> {
+    let mut all = Vec::new();
+    let read = source.pages(api, |json| all.extend(K::read(json).ok())).await;
+    read.map_err(|error| format!("{}: {error}", K::RESOURCE))?;
+    Ok(all)
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use noderotation_cluster::metrics::{Counters, LabelSet, Traffic, WatchAges};
+use noderotation_cluster::metrics::{Counters, LabelSet, Traffic, WatchAges, page, register_build};
 use noderotation_cluster::watch::Freshness;
 use noderotation_shared::feasibility::Derived;
 use prometheus_client::collector::Collector;
@@ -17,7 +17,6 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::queue::Queue;
@@ -136,11 +135,7 @@ impl Metrics {
             metrics.lateness.clone(),
         );
         r.register("leader", "1 where this process is the leader", metrics.leader.clone());
-        let build = Info::new(LabelSet([
-            ("version", env!("CARGO_PKG_VERSION").to_owned()),
-            ("tzdata", noderotation_shared::zone::database_version().to_owned()),
-        ]));
-        r.register("build", "Version of the program and of its time zone database", build);
+        register_build(r, env!("CARGO_PKG_VERSION"));
         r.register_collector(Box::new(PoolGauges(reports)));
         Self { registry: Mutex::new(registry), ..metrics }
     }
@@ -154,10 +149,7 @@ impl Metrics {
 
     /// The page.
     pub fn render(&self) -> String {
-        let mut page = String::new();
-        // writing to a String cannot fail
-        let _ = prometheus_client::encoding::text::encode(&mut page, &lock(&self.registry));
-        page
+        page(&lock(&self.registry))
     }
 
     /// A rotation ended.

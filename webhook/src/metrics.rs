@@ -4,11 +4,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use noderotation_cluster::metrics::{Counters, LabelSet, Traffic, WatchAges};
+use noderotation_cluster::metrics::{Counters, LabelSet, Traffic, WatchAges, page, register_build};
 use noderotation_cluster::watch::Freshness;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::hooks::Hook;
@@ -48,21 +47,13 @@ impl Metrics {
         );
         metrics.traffic.register(r);
         r.register_collector(Box::new(WatchAges(fresh)));
-        let build = Info::new(LabelSet([
-            ("version", env!("CARGO_PKG_VERSION").to_owned()),
-            ("tzdata", noderotation_shared::zone::database_version().to_owned()),
-        ]));
-        r.register("build", "Version of the program and of its time zone database", build);
+        register_build(r, env!("CARGO_PKG_VERSION"));
         Self { registry: Mutex::new(registry), ..metrics }
     }
 
     /// The page.
     pub fn render(&self) -> String {
-        let mut page = String::new();
-        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
-        // writing to a String cannot fail
-        let _ = prometheus_client::encoding::text::encode(&mut page, &registry);
-        page
+        page(&self.registry.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A review was answered.

@@ -138,7 +138,6 @@ fn keep_certificate(args: &Args, watches: &Watches<'_>, serving: &Arc<Serving>, 
     let place = Place {
         namespace: args.namespace.clone(),
         secret: args.secret.clone(),
-        configurations: args.configurations.clone(),
         labels: vec![("app.kubernetes.io/managed-by".into(), "noderotation-webhook".into())],
     };
     let (service, namespace) = (&args.service, &args.namespace);

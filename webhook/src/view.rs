@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use noderotation_cluster::objects::{Kept, PolicyObject, identity};
 use noderotation_cluster::watch::fresh::STALE_AFTER;
-use noderotation_cluster::watch::{Change, Freshness, Sink, Store};
+use noderotation_cluster::watch::{Change, Freshness, Sink, Store, wait_until};
 use noderotation_rotation::world::{Meta, Pool};
 use noderotation_shared::admission::{Ledger, PoolDraft};
 use noderotation_shared::governance::StoredPolicy;
@@ -200,13 +200,7 @@ impl View {
 
     /// Waits until both first lists are complete.
     pub async fn wait_synced(&self) {
-        loop {
-            let synced = self.synced.notified();
-            if self.is_synced() {
-                return;
-            }
-            synced.await;
-        }
+        wait_until(&self.synced, || self.is_synced()).await;
     }
 
     fn is_synced(&self) -> bool {

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 pub use fresh::Freshness;
 pub use source::{Source, watch};
 pub use store::{Change, Store};
+use tokio::sync::Notify;
 
 use crate::objects::Kept;
 
@@ -20,4 +21,16 @@ pub trait Sink<K: Kept>: Send + Sync {
     fn remove(&self, object: &K);
     /// The initial state is complete; what it did not hold has vanished.
     fn settle(&self, uids: &HashSet<Box<str>>);
+}
+
+/// Waits until this holds; looked at again whenever the waiters of `news` are woken.
+pub async fn wait_until(news: &Notify, holds: impl Fn() -> bool) {
+    loop {
+        // before the look, so that news in between are not missed
+        let told = news.notified();
+        if holds() {
+            return;
+        }
+        told.await;
+    }
 }

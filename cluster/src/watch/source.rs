@@ -28,7 +28,8 @@ const SILENCE: Duration = Duration::from_secs(200);
 /// Objects in a page, where the initial state cannot be streamed.
 const PAGE: usize = 200;
 
-/// What to watch.
+/// What to watch, or to list.
+#[derive(Clone)]
 pub struct Source {
     path: String,
     /// Begins with `&` where there is one.
@@ -49,6 +50,35 @@ impl Source {
     /// The one object of this name, which need not be there.
     pub fn named(path: impl Into<String>, name: &str) -> Self {
         Self { path: path.into(), selector: format!("&fieldSelector=metadata.name%3D{name}") }
+    }
+
+    /// Reads all of it in pages, each object as text; gives the list's resourceVersion.
+    pub async fn pages(&self, api: &Api, mut each: impl FnMut(&str)) -> Result<String, String> {
+        #[derive(Deserialize)]
+        struct Page {
+            metadata: PageMeta,
+            items: Option<Vec<Raw>>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct PageMeta {
+            resource_version: String,
+            #[serde(default)]
+            r#continue: String,
+        }
+        let mut next = String::new();
+        loop {
+            let path = format!("{}?limit={PAGE}{}{next}", self.path, self.selector);
+            let text = api.get(&path).await.map_err(|e| e.to_string())?;
+            let page: Page = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+            for raw in page.items.iter().flatten() {
+                each(raw.0.get());
+            }
+            if page.metadata.r#continue.is_empty() {
+                return Ok(page.metadata.resource_version);
+            }
+            next = format!("&continue={}", page.metadata.r#continue);
+        }
     }
 }
 
@@ -153,7 +183,7 @@ impl<K: Kept> Watcher<K> {
             };
             self.fresh.touch(K::RESOURCE);
             match event {
-                WatchEvent::Added(raw) | WatchEvent::Modified(raw) => self.keep(&raw, &mut seen),
+                WatchEvent::Added(raw) | WatchEvent::Modified(raw) => self.keep(raw.0.get(), &mut seen),
                 WatchEvent::Deleted(raw) => self.drop(&raw),
                 WatchEvent::Bookmark(mark) => {
                     self.version = match &seen {
@@ -171,8 +201,8 @@ impl<K: Kept> Watcher<K> {
         }
     }
 
-    fn keep(&mut self, raw: &Raw, seen: &mut Option<HashSet<Box<str>>>) {
-        match K::read(raw.0.get()) {
+    fn keep(&mut self, json: &str, seen: &mut Option<HashSet<Box<str>>>) {
+        match K::read(json) {
             Ok(object) => {
                 match seen {
                     Some(uids) => {
@@ -183,7 +213,7 @@ impl<K: Kept> Watcher<K> {
                 self.sink.put(object);
             }
             Err(error) => {
-                let name = name_of(raw.0.get());
+                let name = name_of(json);
                 tracing::error!(resource = K::RESOURCE, name, error, "object cannot be read and is left out");
             }
         }
@@ -219,35 +249,13 @@ impl<K: Kept> Watcher<K> {
 
     /// The initial state in pages; a page that expires begins the list anew.
     async fn list(&mut self) -> Result<(), Ended> {
-        #[derive(Deserialize)]
-        struct Page {
-            metadata: PageMeta,
-            items: Option<Vec<Raw>>,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct PageMeta {
-            resource_version: String,
-            #[serde(default)]
-            r#continue: String,
-        }
         self.traffic.watch_list(K::RESOURCE, self.reason);
         let mut seen = Some(HashSet::new());
-        let mut next = String::new();
-        loop {
-            let path = format!("{}?limit={PAGE}{}{next}", self.source.path, self.source.selector);
-            let text = self.api.get(&path).await.map_err(|e| Ended::Failed(e.to_string()))?;
-            let page: Page = serde_json::from_str(&text).map_err(|e| Ended::Failed(e.to_string()))?;
-            for raw in page.items.iter().flatten() {
-                self.keep(raw, &mut seen);
-            }
-            if page.metadata.r#continue.is_empty() {
-                self.version = Some(page.metadata.resource_version);
-                self.fresh.touch(K::RESOURCE);
-                self.sink.settle(&seen.unwrap_or_default());
-                return Ok(());
-            }
-            next = format!("&continue={}", page.metadata.r#continue);
-        }
+        let (api, source) = (self.api.clone(), self.source.clone());
+        let version = source.pages(&api, |json| self.keep(json, &mut seen)).await.map_err(Ended::Failed)?;
+        self.version = Some(version);
+        self.fresh.touch(K::RESOURCE);
+        self.sink.settle(&seen.unwrap_or_default());
+        Ok(())
     }
 }

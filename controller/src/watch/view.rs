@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use super::sinks::{unindex, unindex_node};
 use crate::queue::Queue;
 use noderotation_cluster::objects::PolicyObject;
-use noderotation_cluster::watch::{Freshness, Store};
+use noderotation_cluster::watch::{Freshness, Store, wait_until};
 
 #[derive(Default)]
 pub(super) struct Caches {
@@ -71,13 +71,7 @@ impl View {
 
     /// Waits until every first list is complete.
     pub async fn wait_synced(&self) {
-        loop {
-            let synced = self.synced.notified();
-            if self.is_synced() {
-                return;
-            }
-            synced.await;
-        }
+        wait_until(&self.synced, || self.is_synced()).await;
     }
 
     /// Whether every first list is complete.
