@@ -23,12 +23,12 @@ allowed() {
   case $1 in
     noderotation-shared) echo ;;
     noderotation-rotation) echo "noderotation-shared" ;;
-    noderotation-cluster) echo "noderotation-shared noderotation-rotation" ;;
+    noderotation-cluster) echo "noderotation-shared" ;;
     noderotation-process) echo ;;
-    noderotation-certs) echo "noderotation-shared noderotation-rotation noderotation-cluster" ;;
+    noderotation-certs) echo "noderotation-shared noderotation-cluster" ;;
     noderotation-controller) echo "noderotation-shared noderotation-rotation noderotation-cluster noderotation-process" ;;
-    noderotation-webhook) echo "noderotation-shared noderotation-rotation noderotation-cluster noderotation-process noderotation-certs" ;;
-    noderotation-cli) echo "noderotation-shared noderotation-rotation" ;;
+    noderotation-webhook) echo "noderotation-shared noderotation-cluster noderotation-process noderotation-certs" ;;
+    noderotation-cli) echo "noderotation-shared" ;;
     noderotation-rig) echo ;;
     noderotation-tests) echo "noderotation-shared noderotation-rotation noderotation-rig" ;;
     *) echo "?" ;;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::material::Pair;
-use crate::serving::Serving;
+use crate::cert_resolver::CertResolver;
+use crate::secret_data::Pair;
 
 /// How often the files are read.
 const EVERY: Duration = Duration::from_secs(5);
@@ -23,14 +23,14 @@ pub fn read(folder: &Path) -> Result<Pair, String> {
 }
 
 /// Serves what the folder holds, for ever.
-pub async fn keep(folder: PathBuf, serving: Arc<Serving>) -> Result<(), String> {
+pub async fn keep(folder: PathBuf, resolver: Arc<CertResolver>) -> Result<(), String> {
     let mut served: Option<Pair> = None;
     let mut told = String::new();
     loop {
         match read(&folder) {
             Ok(pair) if served.as_ref() == Some(&pair) => told.clear(),
             Ok(pair) => {
-                serving.set(pair.certified()?, pair.certificate.not_after);
+                resolver.set(pair.certified()?, pair.certificate.not_after);
                 tracing::info!(until = %pair.certificate.not_after, "serves this certificate");
                 served = Some(pair);
                 told.clear();

@@ -8,7 +8,7 @@ use rcgen::{
     KeyUsagePurpose, date_time_ymd,
 };
 
-use crate::material::{Certificate, Pair};
+use crate::secret_data::{Certificate, Pair};
 
 /// Certificates are valid this much before they are made: another machine's clock may be behind.
 pub const BACKDATED: SignedDuration = SignedDuration::from_mins(5);

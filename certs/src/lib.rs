@@ -1,7 +1,7 @@
 //! The webhook's certificate (§10): from an authority of its own in a Secret, or from files that somebody else keeps.
 //!
 //! ```text
-//!   own:    watch Secret, webhook configurations ──▶ material ──▶ plan ──▶ issue ──▶ one conditional write
+//!   own:    watch Secret, webhook configurations ──▶ data ──▶ plan ──▶ issue ──▶ one conditional write
 //!                                                       │           (pure)
 //!                                                       ├──▶ serving   the next handshake has it
 //!                                                       └──▶ bundle    caBundle put right wherever it differs
@@ -13,10 +13,10 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
+pub mod cert_resolver;
 pub mod files;
 pub mod issue;
-pub mod material;
+pub mod manager;
 pub mod objects;
-pub mod own;
 pub mod plan;
-pub mod serving;
+pub mod secret_data;

@@ -2,12 +2,12 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use noderotation_cluster::objects::{Kept, identity};
-use noderotation_rotation::world::Meta;
+use noderotation_cluster::objects::{Cached, identity};
+use noderotation_shared::objects::Meta;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::material::Data;
+use crate::secret_data::Data;
 
 /// A Secret.
 #[derive(Clone, PartialEq)]
@@ -18,7 +18,7 @@ pub struct SecretObject {
     pub data: Data,
 }
 
-impl Kept for SecretObject {
+impl Cached for SecretObject {
     const COLLECTION: &'static str = "secrets";
     const RESOURCE: &'static str = "secrets";
 
@@ -44,7 +44,7 @@ impl Kept for SecretObject {
 }
 
 /// Which of the two kinds of configuration.
-pub trait Kind: Clone + PartialEq + Send + Sync + 'static {
+pub trait ConfigurationKind: Clone + PartialEq + Send + Sync + 'static {
     /// Its collection.
     const COLLECTION: &'static str;
     /// Its plural.
@@ -59,19 +59,19 @@ pub struct Mutating;
 #[derive(Clone, PartialEq)]
 pub struct Validating;
 
-impl Kind for Mutating {
+impl ConfigurationKind for Mutating {
     const COLLECTION: &'static str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
     const RESOURCE: &'static str = "mutatingwebhookconfigurations";
 }
 
-impl Kind for Validating {
+impl ConfigurationKind for Validating {
     const COLLECTION: &'static str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     const RESOURCE: &'static str = "validatingwebhookconfigurations";
 }
 
 /// A webhook configuration.
 #[derive(Clone, PartialEq)]
-pub struct Configuration<K: Kind> {
+pub struct Configuration<K: ConfigurationKind> {
     /// Identity.
     pub meta: Meta,
     /// Its entries, as they are.
@@ -79,7 +79,7 @@ pub struct Configuration<K: Kind> {
     kind: std::marker::PhantomData<K>,
 }
 
-impl<K: Kind> Configuration<K> {
+impl<K: ConfigurationKind> Configuration<K> {
     /// The entries with this `caBundle`; `None` where all have it.
     pub fn with_bundle(&self, trusted: &str) -> Option<Value> {
         let bundle = Value::from(STANDARD.encode(trusted));
@@ -93,7 +93,7 @@ impl<K: Kind> Configuration<K> {
     }
 }
 
-impl<K: Kind> Kept for Configuration<K> {
+impl<K: ConfigurationKind> Cached for Configuration<K> {
     const COLLECTION: &'static str = K::COLLECTION;
     const RESOURCE: &'static str = K::RESOURCE;
 

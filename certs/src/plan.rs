@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::issue::{self, BACKDATED};
-use crate::material::{Certificate, Material};
+use crate::secret_data::{Certificate, SecretData};
 
 /// How long things last.
 #[derive(Clone, Debug)]
@@ -42,46 +42,46 @@ pub enum Action {
 
 /// What is known when a plan is made.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct Observed<'a> {
     /// What the Secret holds, if it can be used.
-    pub material: Option<&'a Material>,
+    pub data: Option<&'a SecretData>,
     /// There is a Secret.
     pub has_secret: bool,
     /// What was served last.
-    pub last_good: Option<&'a Material>,
+    pub last_good: Option<&'a SecretData>,
     /// Every `caBundle` has held exactly what is to be trusted for long enough to be seen by every API server.
     pub is_trusted: bool,
 }
 
 /// Decides.
-pub fn plan(known: Known<'_>, settings: &Settings, now: Timestamp) -> Action {
-    let usable = |m: &&Material| m.leaf.certificate.not_after > now;
-    let Some(material) = known.material.filter(usable) else {
+pub fn plan(known: Observed<'_>, settings: &Settings, now: Timestamp) -> Action {
+    let usable = |m: &&SecretData| m.leaf.certificate.not_after > now;
+    let Some(data) = known.data.filter(usable) else {
         return match known.last_good.filter(usable) {
             Some(_) => Action::Restore { was_deleted: !known.has_secret },
             None => Action::Begin,
         };
     };
-    let mut later = vec![due(&material.leaf.certificate), material.leaf.certificate.not_after];
-    if let Some((_, until)) = &material.previous {
+    let mut later = vec![due(&data.leaf.certificate), data.leaf.certificate.not_after];
+    if let Some((_, until)) = &data.previous {
         if *until < now {
             return Action::Retire;
         }
         later.push(*until);
     }
-    if let Some((_, since)) = &material.next {
+    if let Some((_, since)) = &data.next {
         let promotion = since.saturating_add(settings.propagation).unwrap_or(Timestamp::MAX);
         if promotion <= now && known.is_trusted {
             return Action::Promote;
         }
         later.push(promotion.max(now));
     } else {
-        if due(&material.signer.certificate) <= now {
+        if due(&data.signer.certificate) <= now {
             return Action::Introduce;
         }
-        later.push(due(&material.signer.certificate));
+        later.push(due(&data.signer.certificate));
     }
-    if due(&material.leaf.certificate) <= now || !is_for(&material.leaf.certificate, &settings.names) {
+    if due(&data.leaf.certificate) <= now || !is_for(&data.leaf.certificate, &settings.names) {
         return Action::Renew;
     }
     Action::Keep(later.into_iter().filter(|at| *at > now).min().unwrap_or(now))
@@ -100,38 +100,38 @@ fn is_for(certificate: &Certificate, names: &[String]) -> bool {
 /// Carries an action out: what the Secret is to hold. `None`: nothing is to be written.
 pub fn carry_out(
     action: Action,
-    known: Known<'_>,
+    known: Observed<'_>,
     settings: &Settings,
     now: Timestamp,
-) -> Result<Option<Material>, String> {
+) -> Result<Option<SecretData>, String> {
     let leaf = |signer| issue::leaf(signer, &settings.names, now, settings.leaf);
     let next = || Ok::<_, String>(Some((issue::authority(now, settings.authority)?, now)));
-    let current = || known.material.cloned().ok_or_else(|| "there is no material to go on from".to_owned());
+    let current = || known.data.cloned().ok_or_else(|| "there is no data to go on from".to_owned());
     Ok(Some(match action {
         Action::Keep(_) => return Ok(None),
         Action::Begin => {
             let signer = issue::authority(now, settings.authority)?;
-            Material { leaf: leaf(&signer)?, signer, next: None, previous: None }
+            SecretData { leaf: leaf(&signer)?, signer, next: None, previous: None }
         }
         Action::Restore { was_deleted } => {
-            let mut material = known.last_good.cloned().ok_or("nothing was served before")?;
-            if was_deleted && material.next.is_none() {
-                material.next = next()?;
+            let mut data = known.last_good.cloned().ok_or("nothing was served before")?;
+            if was_deleted && data.next.is_none() {
+                data.next = next()?;
             }
-            material
+            data
         }
-        Action::Retire => Material { previous: None, ..current()? },
-        Action::Introduce => Material { next: next()?, ..current()? },
+        Action::Retire => SecretData { previous: None, ..current()? },
+        Action::Introduce => SecretData { next: next()?, ..current()? },
         Action::Renew => {
-            let material = current()?;
-            Material { leaf: leaf(&material.signer)?, ..material }
+            let data = current()?;
+            SecretData { leaf: leaf(&data.signer)?, ..data }
         }
         Action::Promote => {
-            let material = current()?;
-            let (signer, _) = material.next.ok_or("there is no next authority")?;
-            let until = material.leaf.certificate.not_after;
-            let previous = Some((material.signer.certificate, until));
-            Material { leaf: leaf(&signer)?, signer, next: None, previous }
+            let data = current()?;
+            let (signer, _) = data.next.ok_or("there is no next authority")?;
+            let until = data.leaf.certificate.not_after;
+            let previous = Some((data.signer.certificate, until));
+            SecretData { leaf: leaf(&signer)?, signer, next: None, previous }
         }
     }))
 }
@@ -154,34 +154,34 @@ mod tests {
         "2026-11-29T00:00:00Z".parse().unwrap()
     }
 
-    fn known(material: Option<&Material>, is_trusted: bool) -> Known<'_> {
-        Known { material, has_secret: material.is_some(), last_good: None, is_trusted }
+    fn known(data: Option<&SecretData>, is_trusted: bool) -> Observed<'_> {
+        Observed { data, has_secret: data.is_some(), last_good: None, is_trusted }
     }
 
     /// One step; the instant of the next one where there is none.
-    fn step(material: &mut Option<Material>, is_trusted: bool, now: Timestamp) -> Action {
-        let action = plan(known(material.as_ref(), is_trusted), &settings(), now);
-        if let Some(new) = carry_out(action, known(material.as_ref(), is_trusted), &settings(), now).unwrap() {
+    fn step(data: &mut Option<SecretData>, is_trusted: bool, now: Timestamp) -> Action {
+        let action = plan(known(data.as_ref(), is_trusted), &settings(), now);
+        if let Some(new) = carry_out(action, known(data.as_ref(), is_trusted), &settings(), now).unwrap() {
             // what is written can be read again
-            assert_eq!(Material::read(&new.data()).unwrap(), new);
-            *material = Some(new);
+            assert_eq!(SecretData::read(&new.data()).unwrap(), new);
+            *data = Some(new);
         }
         action
     }
 
     #[test]
     fn a_decade_of_renewals_and_rollovers() {
-        let (mut material, mut now, mut actions) = (None, start(), Vec::new());
+        let (mut data, mut now, mut actions) = (None, start(), Vec::new());
         let end = now + SignedDuration::from_hours(10 * 365 * 24);
         while now < end {
-            match step(&mut material, true, now) {
+            match step(&mut data, true, now) {
                 Action::Keep(at) => {
                     assert!(at > now, "it would spin");
                     now = at;
                 }
                 action => actions.push(action),
             }
-            assert!(material.as_ref().unwrap().leaf.certificate.not_after > now, "expired on {now}");
+            assert!(data.as_ref().unwrap().leaf.certificate.not_after > now, "expired on {now}");
         }
         let count = |action| actions.iter().filter(|a| **a == action).count();
         assert_eq!(actions[0], Action::Begin);
@@ -194,51 +194,51 @@ mod tests {
 
     #[test]
     fn nothing_is_promoted_before_everybody_trusts_it() {
-        let (mut material, mut now) = (None, start());
-        step(&mut material, true, now);
+        let (mut data, mut now) = (None, start());
+        step(&mut data, true, now);
         now += settings().authority / 3 * 2;
         // the certificate is overdue by now, but one that is still valid is what matters here
-        material.as_mut().unwrap().leaf =
-            issue::leaf(&material.as_ref().unwrap().signer, &settings().names, now, settings().leaf).unwrap();
-        assert_eq!(step(&mut material, false, now), Action::Introduce);
-        let before = material.clone().unwrap().trusted();
+        data.as_mut().unwrap().leaf =
+            issue::leaf(&data.as_ref().unwrap().signer, &settings().names, now, settings().leaf).unwrap();
+        assert_eq!(step(&mut data, false, now), Action::Introduce);
+        let before = data.clone().unwrap().trusted();
         now += SignedDuration::from_hours(24);
-        assert!(matches!(step(&mut material, false, now), Action::Keep(_)));
-        assert_eq!(step(&mut material, true, now), Action::Promote);
-        let promoted = material.clone().unwrap();
+        assert!(matches!(step(&mut data, false, now), Action::Keep(_)));
+        assert_eq!(step(&mut data, true, now), Action::Promote);
+        let promoted = data.clone().unwrap();
         assert_eq!(promoted.trusted(), before, "a change of roles is no change of trust");
         assert!(promoted.signer.certificate.signed(&promoted.leaf.certificate));
         let (_, until) = promoted.previous.clone().unwrap();
-        assert_eq!(step(&mut material, true, until), Action::Renew);
-        assert!(matches!(step(&mut material, true, until), Action::Keep(_)), "the old certificate may still be served");
+        assert_eq!(step(&mut data, true, until), Action::Renew);
+        assert!(matches!(step(&mut data, true, until), Action::Keep(_)), "the old certificate may still be served");
         now = until + SignedDuration::from_secs(1);
-        assert_eq!(step(&mut material, true, now), Action::Retire);
-        assert_eq!(material.unwrap().trusted(), promoted.signer.certificate.pem);
+        assert_eq!(step(&mut data, true, now), Action::Retire);
+        assert_eq!(data.unwrap().trusted(), promoted.signer.certificate.pem);
     }
 
     #[test]
     fn a_secret_spoilt_by_hand_is_put_back() {
-        let (mut material, now) = (None, start());
-        step(&mut material, true, now);
-        let good = material.unwrap();
+        let (mut data, now) = (None, start());
+        step(&mut data, true, now);
+        let good = data.unwrap();
         let mut data = good.data();
         for (key, value) in [("tls.crt", "x"), ("tls.key", ""), ("signer.crt", "-----BEGIN CERTIFICATE-----")] {
             data.insert(key.into(), value.into());
-            assert!(Material::read(&data).is_err(), "{key}");
+            assert!(SecretData::read(&data).is_err(), "{key}");
             data = good.data();
         }
         let other = issue::authority(now, settings().authority).unwrap();
         let stranger = issue::leaf(&other, &settings().names, now, settings().leaf).unwrap();
         data.insert("tls.crt".into(), stranger.certificate.pem.clone().into());
-        assert!(Material::read(&data).unwrap_err().contains("do not fit together"));
+        assert!(SecretData::read(&data).unwrap_err().contains("do not fit together"));
         data.insert("tls.key".into(), stranger.key.into());
-        assert!(Material::read(&data).unwrap_err().contains("signed by none"));
+        assert!(SecretData::read(&data).unwrap_err().contains("signed by none"));
 
-        let spoilt = Known { material: None, has_secret: true, last_good: Some(&good), is_trusted: true };
+        let spoilt = Observed { data: None, has_secret: true, last_good: Some(&good), is_trusted: true };
         assert_eq!(plan(spoilt, &settings(), now), Action::Restore { was_deleted: false });
         let restored = carry_out(Action::Restore { was_deleted: false }, spoilt, &settings(), now).unwrap();
         assert_eq!(restored.as_ref(), Some(&good));
-        let gone = Known { has_secret: false, ..spoilt };
+        let gone = Observed { has_secret: false, ..spoilt };
         assert_eq!(plan(gone, &settings(), now), Action::Restore { was_deleted: true });
         let restored = carry_out(Action::Restore { was_deleted: true }, gone, &settings(), now).unwrap().unwrap();
         assert!(restored.leaf == good.leaf && restored.next.is_some(), "deleting it asks for another authority");
@@ -251,10 +251,10 @@ mod tests {
     fn clocks_that_differ_cost_no_write() {
         let year = SignedDuration::from_hours(365 * 24);
         let writes = |ahead: i64| {
-            let (mut material, mut now, mut writes) = (None, start(), 0);
+            let (mut data, mut now, mut writes) = (None, start(), 0);
             while now < start() + year {
                 for clock in [now, now + SignedDuration::from_hours(ahead)] {
-                    while !matches!(step(&mut material, true, clock), Action::Keep(_)) {
+                    while !matches!(step(&mut data, true, clock), Action::Keep(_)) {
                         writes += 1;
                     }
                 }
@@ -271,10 +271,10 @@ mod tests {
 
     #[test]
     fn other_names_are_a_reason_to_renew() {
-        let (mut material, now) = (None, start());
-        step(&mut material, true, now);
+        let (mut data, now) = (None, start());
+        step(&mut data, true, now);
         let renamed = Settings { names: vec!["other.noderotation.svc".into()], ..settings() };
-        assert_eq!(plan(known(material.as_ref(), true), &renamed, now), Action::Renew);
+        assert_eq!(plan(known(data.as_ref(), true), &renamed, now), Action::Renew);
     }
 
     proptest! {
@@ -282,22 +282,22 @@ mod tests {
         /// Whatever the pauses and however slow the trust: what is served can always be verified by what is trusted.
         #[test]
         fn what_is_served_is_trusted(pauses in prop::collection::vec((0i64..90, any::<bool>()), 1..60)) {
-            let (mut material, mut now) = (None, start());
-            step(&mut material, true, now);
+            let (mut data, mut now) = (None, start());
+            step(&mut data, true, now);
             // what API servers trust lags behind the Secret until it is put right
-            let mut trusted = material.clone().unwrap().trusted();
+            let mut trusted = data.clone().unwrap().trusted();
             for (days, put_right) in pauses {
                 now += SignedDuration::from_hours(24 * days);
                 for _ in 0..4 {
-                    let secret = material.clone().unwrap();
+                    let secret = data.clone().unwrap();
                     if put_right {
                         trusted = secret.trusted();
                     }
-                    let action = step(&mut material, trusted == secret.trusted(), now);
+                    let action = step(&mut data, trusted == secret.trusted(), now);
                     if action == Action::Begin {
-                        trusted = material.clone().unwrap().trusted(); // after a pause longer than a life all is new
+                        trusted = data.clone().unwrap().trusted(); // after a pause longer than a life all is new
                     }
-                    let leaf = material.clone().unwrap().leaf;
+                    let leaf = data.clone().unwrap().leaf;
                     let chain = trusted.split_inclusive("-----END CERTIFICATE-----\n");
                     let verified = chain.filter_map(|pem| Certificate::read(pem).ok()).any(|a| a.signed(&leaf.certificate));
                     prop_assert!(verified, "{action:?} on {now}");

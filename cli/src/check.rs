@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use noderotation_shared::admission::judge_pool;
 use noderotation_shared::duration::human;
 use noderotation_shared::feasibility::{Derived, Finding, Severity};
+use noderotation_shared::field_error::FieldError;
 use noderotation_shared::instant;
 use noderotation_shared::policy::Policy;
-use noderotation_shared::problem::Problem;
 use serde::Serialize;
 
 use crate::input::{Input, PolicyInput, PoolInput, read};
@@ -32,7 +32,7 @@ pub struct Args {
 /// The JSON contract of `check`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Report {
+struct CheckReport {
     policies: Vec<PolicyReport>,
     node_pools: Vec<PoolReport>,
     /// Objects of other kinds.
@@ -116,10 +116,10 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
     Ok(report.refusals == 0 && report.findings == 0)
 }
 
-fn examine(input: &Input, now: Timestamp, nodes: u32) -> Report {
+fn examine(input: &Input, now: Timestamp, nodes: u32) -> CheckReport {
     let policies: Vec<PolicyReport> = input.policies.iter().map(|p| policy_report(p, input, now)).collect();
     let node_pools: Vec<PoolReport> = input.pools.iter().map(|p| pool_report(p, input, now, nodes)).collect();
-    Report {
+    CheckReport {
         refusals: policies.iter().filter(|p| !p.problems.is_empty()).count()
             + node_pools.iter().filter(|p| !p.refusals.is_empty()).count(),
         findings: node_pools.iter().map(|p| p.findings.len()).sum(),
@@ -151,7 +151,7 @@ fn policy_report(policy: &PolicyInput, input: &Input, now: Timestamp) -> PolicyR
     }
 }
 
-fn problem_report(problem: &Problem) -> ProblemReport {
+fn problem_report(problem: &FieldError) -> ProblemReport {
     ProblemReport {
         path: problem.path.clone(),
         found: problem.found.clone(),
@@ -168,14 +168,14 @@ fn next_windows(policy: &Policy, now: Timestamp) -> Vec<Window> {
 
 fn pool_report(pool: &PoolInput, input: &Input, now: Timestamp, nodes: u32) -> PoolReport {
     let policies = input.policies.iter().map(|p| &p.stored);
-    let verdict = judge_pool(&pool.draft, policies, i64::from(nodes), now);
+    let verdict = judge_pool(&pool.proposed, policies, i64::from(nodes), now);
     let finding = |f: Finding| FindingReport {
         severity: if f.severity() == Severity::Fatal { "fatal" } else { "warn" },
         code: f.code.to_string(),
         message: f.message,
     };
     PoolReport {
-        name: pool.draft.name.clone(),
+        name: pool.proposed.name.clone(),
         file: pool.place.file.clone(),
         document: pool.place.document,
         governed_by: verdict.governed_by,
@@ -189,29 +189,29 @@ fn derived_report(d: &Derived) -> DerivedReport {
     let seconds = |d: jiff::SignedDuration| d.as_secs();
     let or_none = |d: Option<jiff::SignedDuration>| d.map_or_else(|| "none".to_owned(), human);
     DerivedReport {
-        age_threshold_seconds: d.a.map(seconds),
-        window_period_seconds: d.p.as_secs(),
-        window_length_seconds: d.d.map(seconds),
-        window_gap_seconds: d.gap.map(seconds),
-        rotation_bound_seconds: d.t_rot.as_secs(),
-        rotation_estimate_seconds: d.t_rot_est.as_secs(),
-        guaranteed_chances: d.g,
-        starts_per_window: d.c,
+        age_threshold_seconds: d.age_threshold.map(seconds),
+        window_period_seconds: d.window_period.as_secs(),
+        window_length_seconds: d.window_length.map(seconds),
+        window_gap_seconds: d.window_gap.map(seconds),
+        rotation_bound_seconds: d.rotation_bound.as_secs(),
+        rotation_estimate_seconds: d.rotation_estimate.as_secs(),
+        guaranteed_chances: d.guaranteed_chances,
+        starts_per_window: d.starts_per_window,
         text: format!(
             "A={} P={} D={} gap={} t_rot={} t_rot_est={} G={} C={}",
-            or_none(d.a),
-            human(d.p),
-            or_none(d.d),
-            or_none(d.gap),
-            human(d.t_rot),
-            human(d.t_rot_est),
-            d.g,
-            d.c
+            or_none(d.age_threshold),
+            human(d.window_period),
+            or_none(d.window_length),
+            or_none(d.window_gap),
+            human(d.rotation_bound),
+            human(d.rotation_estimate),
+            d.guaranteed_chances,
+            d.starts_per_window
         ),
     }
 }
 
-fn as_table(report: &Report) -> String {
+fn as_table(report: &CheckReport) -> String {
     use std::fmt::Write;
     let mut text = String::new();
     for policy in &report.policies {

@@ -3,20 +3,20 @@
 use std::io::Read;
 
 use anyhow::{Context, bail};
-use noderotation_shared::admission::PoolDraft;
+use noderotation_shared::admission::ProposedNodePool;
 use noderotation_shared::governance::StoredPolicy;
 use serde_json::Value;
 
 /// Where an object stands.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct DocumentLocation {
     /// The file as it was named.
     pub file: String,
     /// The document in it, from 1.
     pub document: usize,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for DocumentLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} (document {})", self.file, self.document)
     }
@@ -25,7 +25,7 @@ impl std::fmt::Display for Place {
 /// A policy and where it stands.
 pub struct PolicyInput {
     /// Where.
-    pub place: Place,
+    pub place: DocumentLocation,
     /// What was read.
     pub stored: StoredPolicy,
     /// The raw spec, for comparing selectors.
@@ -35,9 +35,9 @@ pub struct PolicyInput {
 /// A NodePool and where it stands.
 pub struct PoolInput {
     /// Where.
-    pub place: Place,
+    pub place: DocumentLocation,
     /// What was read.
-    pub draft: PoolDraft,
+    pub proposed: ProposedNodePool,
 }
 
 /// Everything that was read.
@@ -57,7 +57,7 @@ pub fn read(files: &[String]) -> anyhow::Result<Input> {
     for file in files {
         let text = contents(file)?;
         for (n, document) in serde_saphyr::read::<_, Value>(&mut text.as_bytes()).enumerate() {
-            let place = Place { file: file.clone(), document: n + 1 };
+            let place = DocumentLocation { file: file.clone(), document: n + 1 };
             let document = document.map_err(|e| anyhow::anyhow!("{place}: {e}"))?;
             input.add(&place, &document)?;
         }
@@ -78,7 +78,7 @@ fn contents(file: &str) -> anyhow::Result<String> {
 }
 
 impl Input {
-    fn add(&mut self, place: &Place, object: &Value) -> anyhow::Result<()> {
+    fn add(&mut self, place: &DocumentLocation, object: &Value) -> anyhow::Result<()> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let group = text("/apiVersion").split('/').next().unwrap_or_default();
         if object.is_null() {
@@ -102,8 +102,10 @@ impl Input {
             }
             ("karpenter.sh", "NodePool") => {
                 named(object, place)?;
-                self.pools
-                    .push(PoolInput { place: place.clone(), draft: PoolDraft::read(object, jiff::Timestamp::now()) });
+                self.pools.push(PoolInput {
+                    place: place.clone(),
+                    proposed: ProposedNodePool::read(object, jiff::Timestamp::now()),
+                });
             }
             _ => self.others += 1,
         }
@@ -111,7 +113,7 @@ impl Input {
     }
 }
 
-fn named(object: &Value, place: &Place) -> anyhow::Result<String> {
+fn named(object: &Value, place: &DocumentLocation) -> anyhow::Result<String> {
     let name = object.pointer("/metadata/name").and_then(Value::as_str).filter(|name| !name.is_empty());
     name.map(str::to_owned).with_context(|| format!("{place}: metadata.name is missing"))
 }

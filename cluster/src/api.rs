@@ -9,7 +9,7 @@ use kube::core::Status;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::metrics::Traffic;
+use crate::metrics::ClientMetrics;
 
 /// No single request may take longer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -18,15 +18,15 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub enum Outcome {
     /// It landed; the object as it is now (`Null` where the server sends a mere status).
-    Claimed(String),
+    Applied(String),
     /// 409: it is another version by now, or (create) it is there already.
-    Raced,
+    Conflict,
     /// 404.
-    Gone,
+    NotFound,
     /// Timeout, cut connection, 5xx: it may have landed.
     Unknown(String),
     /// 403, 422, denied by admission.
-    Refused(String),
+    Rejected(String),
     /// 429 or 503 before the request was looked at: it did not land.
     Throttled(Option<Duration>, String),
 }
@@ -35,11 +35,11 @@ impl Outcome {
     /// For metrics.
     pub fn word(&self) -> &'static str {
         match self {
-            Self::Claimed(_) => "claimed",
-            Self::Raced => "raced",
-            Self::Gone => "gone",
+            Self::Applied(_) => "applied",
+            Self::Conflict => "conflict",
+            Self::NotFound => "not_found",
             Self::Unknown(_) => "unknown",
-            Self::Refused(_) => "refused",
+            Self::Rejected(_) => "rejected",
             Self::Throttled(..) => "throttled",
         }
     }
@@ -64,7 +64,7 @@ pub enum ReadError {
 pub struct Api {
     client: kube::Client,
     bucket: Arc<Bucket>,
-    traffic: Arc<Traffic>,
+    client_metrics: Arc<ClientMetrics>,
 }
 
 /// The content type of merge patches.
@@ -72,8 +72,8 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 
 impl Api {
     /// Over this client; `rate` requests a second, `burst` at once.
-    pub fn new(client: kube::Client, rate: u16, burst: u16, traffic: Arc<Traffic>) -> Self {
-        Self { client, bucket: Arc::new(Bucket::new(rate, burst)), traffic }
+    pub fn new(client: kube::Client, rate: u16, burst: u16, client_metrics: Arc<ClientMetrics>) -> Self {
+        Self { client, bucket: Arc::new(Bucket::new(rate, burst)), client_metrics }
     }
 
     /// The same server without the rate limit, for the lease.
@@ -151,7 +151,7 @@ impl Api {
             Err(Failure::Status(status)) => status.code,
             Err(Failure::Transport(_)) => 0,
         };
-        self.traffic.api_request(verb, resource, code);
+        self.client_metrics.api_request(verb, resource, code);
         result
     }
 }
@@ -163,7 +163,7 @@ enum Failure {
 
 fn outcome(result: Result<String, Failure>) -> Outcome {
     match result {
-        Ok(text) => Outcome::Claimed(text),
+        Ok(text) => Outcome::Applied(text),
         Err(Failure::Transport(why)) => Outcome::Unknown(why),
         Err(Failure::Status(status)) => {
             let retry_after = status
@@ -173,10 +173,10 @@ fn outcome(result: Result<String, Failure>) -> Outcome {
                 .filter(|seconds| *seconds > 0)
                 .map(Duration::from_secs);
             match status.code {
-                404 => Outcome::Gone,
-                409 => Outcome::Raced,
+                404 => Outcome::NotFound,
+                409 => Outcome::Conflict,
                 429 => Outcome::Throttled(retry_after, status.message),
-                400..=499 => Outcome::Refused(status.message),
+                400..=499 => Outcome::Rejected(status.message),
                 _ => Outcome::Unknown(status.message),
             }
         }
@@ -270,11 +270,11 @@ mod tests {
             outcome(Err(Failure::Status(Box::new(status)))).word()
         };
         let table = [
-            (404, "gone"),
-            (409, "raced"),
-            (403, "refused"),
-            (422, "refused"),
-            (400, "refused"),
+            (404, "not_found"),
+            (409, "conflict"),
+            (403, "rejected"),
+            (422, "rejected"),
+            (400, "rejected"),
             (429, "throttled"),
             (500, "unknown"),
             (503, "unknown"),

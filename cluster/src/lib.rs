@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   connect ──▶ api      one request, timed, counted, rate limited; its answer is one of a few outcomes
-//!          └──▶ watch/   list+watch of one kind ──▶ objects (lenient, slim readers) ──▶ a Sink of the program's own
+//!          └──▶ watch/   list+watch of one kind ──▶ objects (lenient, slim readers) ──▶ a EventHandler of the program's own
 //! ```
 //!
 //! No rule lives here and nothing is decided here: the controller, the webhook and its certificates read and write
@@ -12,7 +12,7 @@
 
 pub mod api;
 pub mod backoff;
-pub mod connect;
+pub mod client;
 pub mod metrics;
 pub mod objects;
 pub mod watch;

@@ -45,12 +45,12 @@ pub fn page(registry: &Registry) -> String {
 
 /// Requests to the API server and lists of watches.
 #[derive(Debug, Default)]
-pub struct Traffic {
+pub struct ClientMetrics {
     requests: Counters<3>,
     lists: Counters<2>,
 }
 
-impl Traffic {
+impl ClientMetrics {
     /// Shows it on a program's page.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("api_requests", "Requests to the API server", self.requests.clone());

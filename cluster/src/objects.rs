@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use noderotation_rotation::world::{Claim, Marks, Meta, Node, Placeholder, Pool, Requirement, Taint};
 use noderotation_shared::governance::StoredPolicy;
+use noderotation_shared::objects::{Annotations, Meta, Node, NodeClaim, NodePool, Placeholder, Requirement, Taint};
 use noderotation_shared::quantity::{Quantity, Resources};
 use noderotation_shared::{duration, keys};
 use serde::Deserialize;
 use serde_json::Value;
 
 /// A kind that the controller keeps.
-pub trait Kept: Clone + PartialEq + Send + Sync + 'static {
+pub trait Cached: Clone + PartialEq + Send + Sync + 'static {
     /// How the API server spells its collection, for example `/api/v1/nodes`.
     const COLLECTION: &'static str;
     /// Its plural, for metrics and messages.
@@ -57,7 +57,7 @@ impl RawMeta {
             version: self.resource_version.as_str().into(),
             created: self.creation_timestamp.unwrap_or(Timestamp::UNIX_EPOCH),
             deleted: self.deletion_timestamp,
-            marks: Marks::of(self.annotations.iter().map(|(k, v)| (k.as_str(), v.as_str()))),
+            annotations: Annotations::of(self.annotations.iter().map(|(k, v)| (k.as_str(), v.as_str()))),
         }
     }
 
@@ -122,7 +122,7 @@ pub fn amounts(raw: &BTreeMap<String, Value>) -> Resources {
     raw.iter().filter_map(|(name, value)| Some((name.clone(), Quantity::parse(&text(value)?)?))).collect()
 }
 
-impl Kept for Node {
+impl Cached for Node {
     const COLLECTION: &'static str = "/api/v1/nodes";
     const RESOURCE: &'static str = "nodes";
 
@@ -185,7 +185,7 @@ struct RawRequirement {
     values: Vec<String>,
 }
 
-impl Kept for Claim {
+impl Cached for NodeClaim {
     const COLLECTION: &'static str = "/apis/karpenter.sh/v1/nodeclaims";
     const RESOURCE: &'static str = "nodeclaims";
 
@@ -233,7 +233,7 @@ impl Kept for Claim {
     }
 }
 
-impl Kept for Pool {
+impl Cached for NodePool {
     const COLLECTION: &'static str = "/apis/karpenter.sh/v1/nodepools";
     const RESOURCE: &'static str = "nodepools";
 
@@ -295,7 +295,7 @@ impl Kept for Pool {
     }
 }
 
-impl Kept for Placeholder {
+impl Cached for Placeholder {
     const COLLECTION: &'static str = "pods";
     const RESOURCE: &'static str = "pods";
 
@@ -359,7 +359,7 @@ impl PartialEq for PolicyObject {
     }
 }
 
-impl Kept for PolicyObject {
+impl Cached for PolicyObject {
     const COLLECTION: &'static str = "/apis/noderotation.io/v1alpha1/rotationpolicies";
     const RESOURCE: &'static str = "rotationpolicies";
 
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_claim_keeps_what_is_read() {
-        let claim = Claim::read(
+        let claim = NodeClaim::read(
             r#"{"metadata":{"name":"api-1","uid":"u","resourceVersion":"7","creationTimestamp":"2026-11-01T00:00:00Z",
                 "labels":{"karpenter.sh/nodepool":"api"},"annotations":{"noderotation.io/state":"pending","other":"x"}},
                 "spec":{"expireAfter":"336h","terminationGracePeriod":"1h"},
@@ -409,8 +409,8 @@ mod tests {
         assert_eq!((&*claim.pool, &*claim.node, claim.ready), ("api", "n1", true));
         assert_eq!(claim.expire_after, Some(SignedDuration::from_hours(336)));
         assert_eq!(claim.capacity.get("pods"), Quantity::whole(110));
-        assert_eq!(claim.meta.marks.get(keys::STATE), Some("pending"));
-        assert!(!claim.meta.marks.has("other"));
+        assert_eq!(claim.meta.annotations.get(keys::STATE), Some("pending"));
+        assert!(!claim.meta.annotations.has("other"));
     }
 
     #[test]

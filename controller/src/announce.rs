@@ -1,7 +1,7 @@
 //! The only place that tells what happened: metric, then log, then event, for a write that landed (§8, §11).
 
 use noderotation_rotation::step::Announcement;
-use noderotation_rotation::world::Pool;
+use noderotation_shared::objects::NodePool;
 use noderotation_shared::{duration, instant};
 use tracing::{info, warn};
 
@@ -10,7 +10,7 @@ use crate::metrics::Metrics;
 
 /// Tells one announcement about a pool. `claim_uid` is the UID of the claim in rotation, where known.
 #[allow(clippy::too_many_lines, reason = "a table: one row for each announcement")]
-pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &Pool, claim_uid: &str, told: &Announcement) {
+pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, claim_uid: &str, told: &Announcement) {
     let nodepool = &*pool.meta.name;
     let on_pool = |reason, note: String| {
         let about = About { kind: "NodePool", name: nodepool.to_owned(), uid: pool.meta.uid.to_string() };

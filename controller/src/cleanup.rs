@@ -6,13 +6,13 @@
 use std::time::Duration;
 
 use noderotation_cluster::api::{Api, Outcome, ReadError};
-use noderotation_cluster::connect::connect;
-use noderotation_cluster::objects::Kept;
-use noderotation_cluster::watch::Source;
-use noderotation_rotation::nodes;
-use noderotation_rotation::step::{Kind, Patch};
-use noderotation_rotation::world::{Claim, Meta, Node, Placeholder, Pool};
+use noderotation_cluster::client::connect;
+use noderotation_cluster::objects::Cached;
+use noderotation_cluster::watch::ListWatch;
+use noderotation_rotation::cordon;
+use noderotation_rotation::step::{ObjectKind, Patch};
 use noderotation_shared::keys::{self, Owner};
+use noderotation_shared::objects::{Meta, Node, NodeClaim, NodePool, Placeholder};
 use serde_json::json;
 use tracing::info;
 
@@ -30,7 +30,7 @@ const ATTEMPTS: usize = 10;
 pub async fn run(args: &Args) -> anyhow::Result<()> {
     let agent = concat!("noderotation-controller/", env!("CARGO_PKG_VERSION"));
     let client = connect(args.kubeconfig.as_deref(), agent).await.map_err(anyhow::Error::msg)?;
-    let api = Api::new(client, args.api_rate, args.api_burst, Metrics::new().traffic.clone());
+    let api = Api::new(client, args.api_rate, args.api_burst, Metrics::new().client_metrics.clone());
     if let Some(deployment) = &args.cleanup_deployment {
         scale_down(&api, &args.namespace, deployment).await?;
     }
@@ -58,9 +58,9 @@ async fn hold(election: &Election, term: &crate::leader::Term) -> String {
 async fn scale_down(api: &Api, namespace: &str, deployment: &str) -> anyhow::Result<()> {
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{deployment}");
     match api.patch(&path, &json!({"spec": {"replicas": 0}})).await {
-        Outcome::Claimed(_) | Outcome::Gone => Ok(()),
-        Outcome::Raced => anyhow::bail!("Deployment {deployment} cannot be scaled: it changes all the time"),
-        Outcome::Unknown(why) | Outcome::Refused(why) | Outcome::Throttled(_, why) => {
+        Outcome::Applied(_) | Outcome::NotFound => Ok(()),
+        Outcome::Conflict => anyhow::bail!("Deployment {deployment} cannot be scaled: it changes all the time"),
+        Outcome::Unknown(why) | Outcome::Rejected(why) | Outcome::Throttled(_, why) => {
             anyhow::bail!("Deployment {deployment} cannot be scaled: {why}")
         }
     }
@@ -70,21 +70,21 @@ async fn scale_down(api: &Api, namespace: &str, deployment: &str) -> anyhow::Res
 async fn remove_everything(api: &Api, namespace: &str) -> Result<usize, String> {
     let mut removed = 0;
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
-    for placeholder in list::<Placeholder>(api, &Source::labelled(pods.as_str(), keys::SURGE_FOR)).await? {
+    for placeholder in list::<Placeholder>(api, &ListWatch::labelled(pods.as_str(), keys::SURGE_FOR)).await? {
         let path = format!("{pods}/{}", placeholder.meta.name);
-        if let Outcome::Claimed(_) = api.delete(&path, &placeholder.meta.uid, None).await {
+        if let Outcome::Applied(_) = api.delete(&path, &placeholder.meta.uid, None).await {
             removed += 1;
         }
     }
-    removed += clear::<Node>(api, nodes::unfreeze).await?;
-    removed += clear::<Claim>(api, |claim| without_ours(Kind::NodeClaim, &claim.meta)).await?;
-    removed += clear::<Pool>(api, |pool| without_ours(Kind::NodePool, &pool.meta)).await?;
+    removed += clear::<Node>(api, cordon::unfreeze).await?;
+    removed += clear::<NodeClaim>(api, |claim| without_ours(ObjectKind::NodeClaim, &claim.meta)).await?;
+    removed += clear::<NodePool>(api, |pool| without_ours(ObjectKind::NodePool, &pool.meta)).await?;
     Ok(removed)
 }
 
 /// Everything of the controller's goes; what the operator wrote stays.
-fn without_ours(kind: Kind, meta: &Meta) -> Option<Patch> {
-    let ours = keys::ALL.iter().filter(|key| key.owner == Owner::Controller && meta.marks.has(key.name));
+fn without_ours(kind: ObjectKind, meta: &Meta) -> Option<Patch> {
+    let ours = keys::ALL.iter().filter(|key| key.owner == Owner::Controller && meta.annotations.has(key.name));
     let annotations: std::collections::BTreeMap<_, _> = ours.map(|key| (key.name, None)).collect();
     (!annotations.is_empty()).then(|| Patch {
         kind,
@@ -95,9 +95,9 @@ fn without_ours(kind: Kind, meta: &Meta) -> Option<Patch> {
     })
 }
 
-async fn clear<K: Kept>(api: &Api, patch: impl Fn(&K) -> Option<Patch>) -> Result<usize, String> {
+async fn clear<K: Cached>(api: &Api, patch: impl Fn(&K) -> Option<Patch>) -> Result<usize, String> {
     let mut cleared = 0;
-    for object in list::<K>(api, &Source::all(K::COLLECTION)).await? {
+    for object in list::<K>(api, &ListWatch::all(K::COLLECTION)).await? {
         if clear_one(api, object, &patch).await? {
             cleared += 1;
         }
@@ -105,30 +105,30 @@ async fn clear<K: Kept>(api: &Api, patch: impl Fn(&K) -> Option<Patch>) -> Resul
     Ok(cleared)
 }
 
-async fn clear_one<K: Kept>(api: &Api, mut object: K, patch: &impl Fn(&K) -> Option<Patch>) -> Result<bool, String> {
+async fn clear_one<K: Cached>(api: &Api, mut object: K, patch: &impl Fn(&K) -> Option<Patch>) -> Result<bool, String> {
     let path = format!("{}/{}", K::COLLECTION, object.meta().name);
     for _ in 0..ATTEMPTS {
         let Some(patch) = patch(&object) else { return Ok(false) };
         match api.patch(&path, &patch.body()).await {
-            Outcome::Claimed(_) => {
+            Outcome::Applied(_) => {
                 info!(resource = K::RESOURCE, name = &*object.meta().name, "cleaned");
                 return Ok(true);
             }
-            Outcome::Gone => return Ok(false),
-            Outcome::Raced | Outcome::Throttled(..) | Outcome::Unknown(_) => match api.get(&path).await {
+            Outcome::NotFound => return Ok(false),
+            Outcome::Conflict | Outcome::Throttled(..) | Outcome::Unknown(_) => match api.get(&path).await {
                 Ok(text) => object = K::read(&text)?,
                 Err(ReadError::NotFound) => return Ok(false),
                 Err(error) => return Err(format!("{path}: {error}")),
             },
-            Outcome::Refused(why) => return Err(format!("{path}: {why}")),
+            Outcome::Rejected(why) => return Err(format!("{path}: {why}")),
         }
     }
     Err(format!("{path}: changes all the time"))
 }
 
-async fn list<K: Kept>(api: &Api, source: &Source) -> Result<Vec<K>, String> {
+async fn list<K: Cached>(api: &Api, list_watch: &ListWatch) -> Result<Vec<K>, String> {
     let mut all = Vec::new();
-    let read = source.pages(api, |json| all.extend(K::read(json).ok())).await;
+    let read = list_watch.pages(api, |json| all.extend(K::read(json).ok())).await;
     read.map_err(|error| format!("{}: {error}", K::RESOURCE))?;
     Ok(all)
 }

@@ -83,7 +83,7 @@ pub async fn write(api: Api, mut events: mpsc::Receiver<Event>, instance: Arc<st
             "reportingInstance": &*instance,
         });
         match api.create(path, &body).await {
-            Outcome::Claimed(_) => {}
+            Outcome::Applied(_) => {}
             other => {
                 tracing::warn!(reason = event.reason, about = event.about.name, outcome = ?other, "event not written");
             }

@@ -188,9 +188,9 @@ impl Election {
             Some(_) => return Ok(false),
         };
         match outcome {
-            Outcome::Claimed(_) => Ok(true),
-            Outcome::Raced | Outcome::Gone => Ok(false),
-            Outcome::Unknown(why) | Outcome::Refused(why) | Outcome::Throttled(_, why) => Err(why),
+            Outcome::Applied(_) => Ok(true),
+            Outcome::Conflict | Outcome::NotFound => Ok(false),
+            Outcome::Unknown(why) | Outcome::Rejected(why) | Outcome::Throttled(_, why) => Err(why),
         }
     }
 
@@ -236,7 +236,7 @@ impl Election {
             return Err(Renewal::Lost(holder(&lease).to_owned()));
         }
         match self.api.replace(&self.path(), &self.lease(&lease, &self.identity, 0)).await {
-            Outcome::Claimed(_) => Ok(()),
+            Outcome::Applied(_) => Ok(()),
             other => Err(Renewal::Failed(format!("{other:?}"))),
         }
     }

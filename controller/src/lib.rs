@@ -3,7 +3,7 @@
 //! ```text
 //!   watch/ ──▶ view ──▶ observe ──▶ rotation::decide ──▶ apply ──▶ announce
 //!   list+watch  slim     World       Step                one        metric, log, event:
-//!   per kind    caches   + now       (or a Look)         request    only if it landed
+//!   per kind    caches   + now       (or a LiveRead)         request    only if it landed
 //!      │                    ▲             │
 //!      └──▶ queue ──▶ pass ─┘◀── look ◀───┘                          leader, status, http beside it
 //! ```
@@ -26,15 +26,15 @@ pub mod announce;
 pub mod apply;
 pub mod args;
 pub mod cleanup;
+pub mod event_dedup;
 pub mod events;
 pub mod leader;
-pub mod look;
 pub mod metrics;
-pub mod notices;
 pub mod observe;
-pub mod pass;
 pub mod preflight;
 pub mod queue;
+pub mod read;
+pub mod reconcile;
 pub mod run;
 pub mod status;
 pub mod sweep;

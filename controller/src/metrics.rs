@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use noderotation_cluster::metrics::{Counters, LabelSet, Traffic, WatchAges, page, register_build};
+use noderotation_cluster::metrics::{ClientMetrics, Counters, LabelSet, WatchAges, page, register_build};
 use noderotation_cluster::watch::Freshness;
 use noderotation_shared::feasibility::Derived;
 use prometheus_client::collector::Collector;
@@ -24,7 +24,7 @@ use crate::queue::Queue;
 /// What the last pass over a pool found.
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a gauge of its own")]
-pub struct Report {
+pub struct PoolReport {
     /// The pool.
     pub pool: String,
     /// The governing policy, if any.
@@ -56,7 +56,7 @@ pub struct Report {
 /// All of it.
 pub struct Metrics {
     registry: Mutex<Registry>,
-    reports: Arc<Mutex<BTreeMap<String, Report>>>,
+    reports: Arc<Mutex<BTreeMap<String, PoolReport>>>,
     completed: Counters<2>,
     fallback: Counters<1>,
     missed: Counters<1>,
@@ -64,7 +64,7 @@ pub struct Metrics {
     reconciles: Counters<1>,
     reconcile_seconds: Histogram,
     /// Requests and lists.
-    pub traffic: Arc<Traffic>,
+    pub client_metrics: Arc<ClientMetrics>,
     queue_wait: Family<LabelSet<1>, Histogram, fn() -> Histogram>,
     retries: Counters<1>,
     writes: Counters<2>,
@@ -90,7 +90,7 @@ impl Metrics {
     /// An empty registry with everything registered.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("noderotation");
-        let reports: Arc<Mutex<BTreeMap<String, Report>>> = Arc::default();
+        let reports: Arc<Mutex<BTreeMap<String, PoolReport>>> = Arc::default();
         let metrics = Self {
             reports: reports.clone(),
             completed: Family::default(),
@@ -99,7 +99,7 @@ impl Metrics {
             duration: Family::new_with_constructor(phase_buckets),
             reconciles: Family::default(),
             reconcile_seconds: short_buckets(),
-            traffic: Arc::default(),
+            client_metrics: Arc::default(),
             queue_wait: Family::new_with_constructor(short_buckets),
             retries: Family::default(),
             writes: Family::default(),
@@ -124,7 +124,7 @@ impl Metrics {
             Unit::Seconds,
             metrics.reconcile_seconds.clone(),
         );
-        metrics.traffic.register(r);
+        metrics.client_metrics.register(r);
         r.register_with_unit("queue_wait", "From due to begun", Unit::Seconds, metrics.queue_wait.clone());
         r.register("retries", "Passes put back after a failure", metrics.retries.clone());
         r.register("write_outcomes", "Conditional writes, by step and outcome", metrics.writes.clone());
@@ -206,7 +206,7 @@ impl Metrics {
     }
 
     /// What the last pass over a pool found.
-    pub fn report(&self, report: Report) {
+    pub fn report(&self, report: PoolReport) {
         lock(&self.reports).insert(report.pool.clone(), report);
     }
 
@@ -224,7 +224,7 @@ impl Metrics {
     }
 
     /// The report of every pool that had a pass.
-    pub fn reports(&self) -> BTreeMap<String, Report> {
+    pub fn reports(&self) -> BTreeMap<String, PoolReport> {
         lock(&self.reports).clone()
     }
 }
@@ -234,10 +234,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[derive(Debug)]
-struct PoolGauges(Arc<Mutex<BTreeMap<String, Report>>>);
+struct PoolGauges(Arc<Mutex<BTreeMap<String, PoolReport>>>);
 
 /// One gauge: its name, its help, and its value where it has one.
-type PoolGauge = (&'static str, &'static str, fn(&Report) -> Option<f64>);
+type PoolGauge = (&'static str, &'static str, fn(&PoolReport) -> Option<f64>);
 
 #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
 const POOL_GAUGES: [PoolGauge; 16] = [
@@ -250,16 +250,18 @@ const POOL_GAUGES: [PoolGauge; 16] = [
     }),
     ("freeze_until_timestamp", "Until when the pool is frozen; 0: not", |r| governed(r, seconds(r.frozen_until))),
     ("age_threshold_seconds", "A: the age at which a node is due", |r| {
-        r.derived.as_ref().map(|d| d.a.map_or(0.0, |a| a.as_secs_f64()))
+        r.derived.as_ref().map(|d| d.age_threshold.map_or(0.0, |a| a.as_secs_f64()))
     }),
-    ("rotation_chances", "G: chances really guaranteed", |r| r.derived.as_ref().map(|d| d.g as f64)),
-    ("throughput_capacity", "C: starts per occurrence", |r| r.derived.as_ref().map(|d| d.c as f64)),
+    ("rotation_chances", "G: chances really guaranteed", |r| r.derived.as_ref().map(|d| d.guaranteed_chances as f64)),
+    ("throughput_capacity", "C: starts per occurrence", |r| r.derived.as_ref().map(|d| d.starts_per_window as f64)),
     ("t_rot_estimate_seconds", "Expected length of one rotation", |r| {
-        r.derived.as_ref().map(|d| d.t_rot_est.as_secs_f64())
+        r.derived.as_ref().map(|d| d.rotation_estimate.as_secs_f64())
     }),
-    ("t_rot_bound_seconds", "Upper bound of one rotation", |r| r.derived.as_ref().map(|d| d.t_rot.as_secs_f64())),
+    ("t_rot_bound_seconds", "Upper bound of one rotation", |r| {
+        r.derived.as_ref().map(|d| d.rotation_bound.as_secs_f64())
+    }),
     ("window_period_seconds", "P: the largest distance between two openings", |r| {
-        r.derived.as_ref().map(|d| d.p.as_secs_f64())
+        r.derived.as_ref().map(|d| d.window_period.as_secs_f64())
     }),
     ("next_window_open_timestamp", "When the window opens next; 0: never", |r| governed(r, seconds(r.next_open))),
     ("short_lead_nodes", "NodeClaims born with less than their lead time", |r| governed(r, r.short_lead as f64)),
@@ -267,7 +269,7 @@ const POOL_GAUGES: [PoolGauge; 16] = [
     ("retry_count", "Failed attempts of the claim in rotation", |r| governed(r, r.retry_count as f64)),
 ];
 
-fn governed(report: &Report, value: f64) -> Option<f64> {
+fn governed(report: &PoolReport, value: f64) -> Option<f64> {
     report.policy.is_some().then_some(value)
 }
 
@@ -320,8 +322,8 @@ impl Collector for Loops {
 mod tests {
     use super::*;
 
-    fn report(pool: &str, policy: Option<&str>) -> Report {
-        Report {
+    fn report(pool: &str, policy: Option<&str>) -> PoolReport {
+        PoolReport {
             pool: pool.into(),
             policy: policy.map(Into::into),
             is_blocked: false,

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use noderotation_rotation::world::{Claim, Node, Pool};
+use noderotation_shared::objects::{Node, NodeClaim, NodePool};
 
 use noderotation_cluster::api::{Api, ReadError};
 use noderotation_cluster::backoff::backoff;
-use noderotation_cluster::objects::{Kept, PolicyObject};
+use noderotation_cluster::objects::{Cached, PolicyObject};
 
 /// Lists each kind with `limit=1`. 404 and 401/403 end the process with a message; anything else is tried again.
 pub async fn check(api: &Api) -> Result<(), String> {
     for (collection, resource, missing) in [
-        (Pool::COLLECTION, "nodepools.karpenter.sh", "install Karpenter 1.0 or newer"),
-        (Claim::COLLECTION, "nodeclaims.karpenter.sh", "install Karpenter 1.0 or newer"),
+        (NodePool::COLLECTION, "nodepools.karpenter.sh", "install Karpenter 1.0 or newer"),
+        (NodeClaim::COLLECTION, "nodeclaims.karpenter.sh", "install Karpenter 1.0 or newer"),
         (Node::COLLECTION, "nodes", "is this the address of a Kubernetes API server?"),
         (PolicyObject::COLLECTION, "rotationpolicies.noderotation.io", "install the chart's CustomResourceDefinition"),
     ] {

@@ -16,35 +16,35 @@ use tokio::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Cleanly; look again at this instant (or when triggered).
-    Clean(Instant),
-    /// Look again at once: somebody else was faster.
+    Success(Instant),
+    /// LiveRead again at once: somebody else was faster.
     Again,
     /// It failed; look again after the backoff, or later where the server said so.
     Failed(Option<Duration>),
 }
 
 #[derive(Default)]
-struct Entry {
+struct QueuedKey {
     due: Option<Instant>,
     /// It is due by the clock alone, not by a trigger.
     timed: bool,
     running: bool,
     again: bool,
     failures: u32,
-    /// Lost races in a row.
-    races: u32,
+    /// Lost conflicts in a row.
+    conflicts: u32,
 }
 
-/// After so many lost races in a row a name backs off as after a failure.
-pub const MOST_RACES: u32 = 5;
+/// After so many lost conflicts in a row a name backs off as after a failure.
+pub const MAX_CONFLICTS: u32 = 5;
 
 #[derive(Default)]
-struct State {
-    entries: HashMap<Arc<str>, Entry>,
+struct QueueState {
+    entries: HashMap<Arc<str>, QueuedKey>,
     due: BTreeSet<(Instant, Arc<str>)>,
 }
 
-impl State {
+impl QueueState {
     /// The entry is due at the earlier of what it was and `at`.
     fn schedule(&mut self, key: &Arc<str>, at: Instant, timed: bool) {
         let entry = self.entries.entry(key.clone()).or_default();
@@ -66,7 +66,7 @@ impl State {
 /// The queue.
 #[derive(Default)]
 pub struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     changed: Notify,
 }
 
@@ -131,14 +131,14 @@ impl Queue {
         entry.running = false;
         let now = Instant::now();
         let mut at = match end {
-            End::Clean(at) => {
+            End::Success(at) => {
                 entry.failures = 0;
-                entry.races = 0;
+                entry.conflicts = 0;
                 at
             }
             End::Again => {
-                entry.races = entry.races.saturating_add(1);
-                if entry.races < MOST_RACES { now } else { now + backoff(entry.races - MOST_RACES) }
+                entry.conflicts = entry.conflicts.saturating_add(1);
+                if entry.conflicts < MAX_CONFLICTS { now } else { now + backoff(entry.conflicts - MAX_CONFLICTS) }
             }
             End::Failed(retry_after) => {
                 let wait = backoff(entry.failures).max(retry_after.unwrap_or_default());
@@ -149,7 +149,7 @@ impl Queue {
         if std::mem::take(&mut entry.again) && !matches!(end, End::Failed(_)) {
             at = now;
         }
-        let timed = at > now && matches!(end, End::Clean(_));
+        let timed = at > now && matches!(end, End::Success(_));
         state.schedule(key, at, timed);
         drop(state);
         self.changed.notify_one();
@@ -175,7 +175,7 @@ impl Queue {
         self.lock().due.iter().take_while(|(at, _)| *at <= now).count()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -194,7 +194,7 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_secs(3600), queue.next()).await.is_err());
         queue.trigger("a");
         assert!(tokio::time::timeout(Duration::from_secs(3600), queue.next()).await.is_err());
-        queue.done(&work.key, End::Clean(Instant::now() + Duration::from_secs(300)));
+        queue.done(&work.key, End::Success(Instant::now() + Duration::from_secs(300)));
         assert_eq!(queue.next().await.waited, Duration::ZERO);
     }
 
@@ -204,11 +204,11 @@ mod tests {
         queue.trigger("a");
         let work = queue.next().await;
         let at = Instant::now() + Duration::from_millis(12_345);
-        queue.done(&work.key, End::Clean(at));
+        queue.done(&work.key, End::Success(at));
         let work = queue.next().await;
         assert!(work.timed);
         assert_eq!(Instant::now(), at);
-        queue.done(&work.key, End::Clean(at + Duration::from_secs(60)));
+        queue.done(&work.key, End::Success(at + Duration::from_secs(60)));
         queue.trigger("a");
         queue.next().await;
         assert_eq!(Instant::now(), at);
@@ -237,7 +237,7 @@ mod tests {
         let began = Instant::now();
         let work = queue.next().await;
         assert_eq!(began.elapsed(), Duration::from_secs(500));
-        queue.done(&work.key, End::Clean(Instant::now()));
+        queue.done(&work.key, End::Success(Instant::now()));
         assert_eq!(queue.lock().entries[&work.key].failures, 0);
     }
 

@@ -4,28 +4,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use noderotation_cluster::connect::connect;
+use noderotation_cluster::client::connect;
 use noderotation_process::http::{Health, serve};
-use noderotation_process::parts::{Parts, describe, or_stopped, wait_for_signal};
-use noderotation_rotation::world::{Claim, Node, Placeholder, Pool, Settings};
+use noderotation_process::tasks::{Tasks, describe, or_stopped, wait_for_signal};
+use noderotation_rotation::world::Settings;
 use noderotation_shared::keys;
+use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::args::Args;
+use crate::event_dedup::EventDedup;
 use crate::events::{self, Recorder};
 use crate::leader::{Election, Term};
 use crate::metrics::Metrics;
-use crate::notices::Notices;
-use crate::pass::Rotation;
 use crate::queue::Queue;
-use crate::watch::View;
+use crate::reconcile::Reconciler;
+use crate::watch::Caches;
 use crate::{preflight, status, sweep};
 use noderotation_cluster::api::Api;
-use noderotation_cluster::objects::{Kept, PolicyObject};
-use noderotation_cluster::watch::Sink;
-use noderotation_cluster::watch::{Freshness, Source, watch};
+use noderotation_cluster::objects::{Cached, PolicyObject};
+use noderotation_cluster::watch::EventHandler;
+use noderotation_cluster::watch::{Freshness, ListWatch, watch};
 
 /// How long the request in flight may still take once the process is asked to stop.
 const LAST_REQUEST: Duration = Duration::from_secs(10);
@@ -37,14 +38,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let page = metrics.clone();
     let health = Health::new(move || page.render());
     let stop = CancellationToken::new();
-    let mut tasks = Parts::new();
+    let mut tasks = Tasks::new();
     tasks.spawn(serve("--listen", args.listen, health.clone()));
     let signals = stop.clone();
     tasks.spawn(async move { wait_for_signal(signals).await });
 
     let agent = concat!("noderotation-controller/", env!("CARGO_PKG_VERSION"));
     let client = connect(args.kubeconfig.as_deref(), agent).await.map_err(anyhow::Error::msg)?;
-    let api = Api::new(client, args.api_rate, args.api_burst, metrics.traffic.clone());
+    let api = Api::new(client, args.api_rate, args.api_burst, metrics.client_metrics.clone());
     let election = Arc::new(Election::new(&api, &args.namespace, &args.identity, args.timing()));
     info!(version = crate::args::version(), identity = election.identity(), namespace = args.namespace, "starting");
 
@@ -96,22 +97,22 @@ async fn lead_on(
 ) -> Result<(), String> {
     let queue = Arc::new(Queue::default());
     let fresh = Arc::new(Freshness::default());
-    let view = Arc::new(View::new(queue.clone(), fresh.clone()));
+    let caches = Arc::new(Caches::new(queue.clone(), fresh.clone()));
     metrics.observe_loops(queue.clone(), fresh);
     let mut loops: JoinSet<()> = JoinSet::new();
-    watch_everything(&mut loops, &api, &view, &metrics, &args.namespace);
+    watch_everything(&mut loops, &api, &caches, &metrics, &args.namespace);
     tokio::select! {
-        () = view.wait_synced() => {}
+        () = caches.wait_synced() => {}
         () = stop.cancelled() => return Ok(()),
         ended = loops.join_next() => return Err(format!("a watch ended: {ended:?}")),
     }
-    info!(nodepools = view.pool_names().len(), nodeclaims = view.claims().len(), "caches complete");
+    info!(nodepools = caches.pool_names().len(), nodeclaims = caches.claims().len(), "caches complete");
 
     let (recorder, events) = Recorder::new();
     loops.spawn(events::write(api.clone(), events, instance));
-    let rotation = Arc::new(Rotation {
+    let reconciler = Arc::new(Reconciler {
         api: api.clone(),
-        view: view.clone(),
+        caches: caches.clone(),
         queue,
         term: term.clone(),
         settings: Arc::new(Settings {
@@ -121,15 +122,15 @@ async fn lead_on(
         }),
         metrics: metrics.clone(),
         recorder,
-        notices: Notices::default(),
+        event_dedup: EventDedup::default(),
         stop: stop.clone(),
     });
-    sweep::sweep(&rotation).await;
+    sweep::sweep(&reconciler).await;
     let mut workers: JoinSet<()> = JoinSet::new();
     for _ in 0..args.workers {
-        workers.spawn(rotation.clone().work());
+        workers.spawn(reconciler.clone().work());
     }
-    loops.spawn(status::keep(api, view, metrics, term));
+    loops.spawn(status::keep(api, caches, metrics, term));
     loop {
         tokio::select! {
             ended = workers.join_next() => match ended {
@@ -142,17 +143,28 @@ async fn lead_on(
     }
 }
 
-fn watch_everything(loops: &mut JoinSet<()>, api: &Api, view: &Arc<View>, metrics: &Arc<Metrics>, namespace: &str) {
-    fn one<K: Kept>(loops: &mut JoinSet<()>, api: &Api, view: &Arc<View>, metrics: &Arc<Metrics>, source: Source)
-    where
-        View: Sink<K>,
+fn watch_everything(loops: &mut JoinSet<()>, api: &Api, caches: &Arc<Caches>, metrics: &Arc<Metrics>, namespace: &str) {
+    fn one<K: Cached>(
+        loops: &mut JoinSet<()>,
+        api: &Api,
+        caches: &Arc<Caches>,
+        metrics: &Arc<Metrics>,
+        list_watch: ListWatch,
+    ) where
+        Caches: EventHandler<K>,
     {
-        loops.spawn(watch::<K>(api.clone(), source, view.clone(), view.fresh.clone(), metrics.traffic.clone()));
+        loops.spawn(watch::<K>(
+            api.clone(),
+            list_watch,
+            caches.clone(),
+            caches.fresh.clone(),
+            metrics.client_metrics.clone(),
+        ));
     }
-    one::<Pool>(loops, api, view, metrics, Source::all(Pool::COLLECTION));
-    one::<Claim>(loops, api, view, metrics, Source::all(Claim::COLLECTION));
-    one::<Node>(loops, api, view, metrics, Source::all(Node::COLLECTION));
-    one::<PolicyObject>(loops, api, view, metrics, Source::all(PolicyObject::COLLECTION));
-    let placeholders = Source::labelled(format!("/api/v1/namespaces/{namespace}/pods"), keys::SURGE_FOR);
-    one::<Placeholder>(loops, api, view, metrics, placeholders);
+    one::<NodePool>(loops, api, caches, metrics, ListWatch::all(NodePool::COLLECTION));
+    one::<NodeClaim>(loops, api, caches, metrics, ListWatch::all(NodeClaim::COLLECTION));
+    one::<Node>(loops, api, caches, metrics, ListWatch::all(Node::COLLECTION));
+    one::<PolicyObject>(loops, api, caches, metrics, ListWatch::all(PolicyObject::COLLECTION));
+    let placeholders = ListWatch::labelled(format!("/api/v1/namespaces/{namespace}/pods"), keys::SURGE_FOR);
+    one::<Placeholder>(loops, api, caches, metrics, placeholders);
 }

@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::notices::names;
+use crate::event_dedup::names;
 use jiff::Timestamp;
-use noderotation_rotation::world::Pool;
-use noderotation_shared::governance::{Governance, StoredPolicy, govern};
+use noderotation_shared::governance::{StoredPolicy, Ungoverned, govern};
 use noderotation_shared::instant;
+use noderotation_shared::objects::NodePool;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::events::shortened;
 use crate::leader::Term;
-use crate::metrics::{Metrics, Report};
-use crate::watch::View;
+use crate::metrics::{Metrics, PoolReport};
+use crate::watch::Caches;
 use noderotation_cluster::api::{Api, Outcome};
-use noderotation_cluster::objects::{Kept, PolicyObject};
-use noderotation_cluster::watch::Sink;
+use noderotation_cluster::objects::{Cached, PolicyObject};
+use noderotation_cluster::watch::EventHandler;
 
 /// Changes come in clusters; one look serves them all.
 const DEBOUNCE: Duration = Duration::from_secs(1);
@@ -27,20 +27,20 @@ const DEBOUNCE: Duration = Duration::from_secs(1);
 const MESSAGE_BYTES: usize = 32_768;
 
 /// Keeps every policy's status true, for ever.
-pub async fn keep(api: Api, view: Arc<View>, metrics: Arc<Metrics>, term: Term) {
+pub async fn keep(api: Api, caches: Arc<Caches>, metrics: Arc<Metrics>, term: Term) {
     let mut wait = DEBOUNCE;
     loop {
-        tokio::select! { () = view.changed.notified() => {}, () = tokio::time::sleep(wait) => {} }
+        tokio::select! { () = caches.changed.notified() => {}, () = tokio::time::sleep(wait) => {} }
         tokio::time::sleep(DEBOUNCE).await;
         let reports = metrics.reports();
-        // at a leader's start the census is complete only once every pool had its pass
-        if view.pool_names().iter().any(|name| !reports.contains_key(&**name)) {
+        // at a leader's start the counts is complete only once every pool had its pass
+        if caches.pool_names().iter().any(|name| !reports.contains_key(&**name)) {
             wait = DEBOUNCE;
             continue;
         }
         let now = Timestamp::now();
         let mut next = Instant::now() + Duration::from_secs(300);
-        let (policies, pools) = (view.policies(), view.pools());
+        let (policies, pools) = (caches.policies(), caches.pools());
         let standing = standing(&policies, &pools);
         for policy in &policies {
             if term.check().is_err() {
@@ -52,7 +52,7 @@ pub async fn keep(api: Api, view: Arc<View>, metrics: Arc<Metrics>, term: Term) 
                 next = next.min(Instant::now() + until + Duration::from_millis(10));
             }
             if let Some(status) = status {
-                write(&api, &view, policy, &status).await;
+                write(&api, &caches, policy, &status).await;
             }
         }
         wait = next.saturating_duration_since(Instant::now());
@@ -67,21 +67,22 @@ struct Standing {
     ties: Vec<(String, Vec<String>)>,
 }
 
-fn standing(policies: &[Arc<PolicyObject>], pools: &[Arc<Pool>]) -> BTreeMap<String, Standing> {
+fn standing(policies: &[Arc<PolicyObject>], pools: &[Arc<NodePool>]) -> BTreeMap<String, Standing> {
     let mut standing: BTreeMap<String, Standing> = BTreeMap::new();
     for pool in pools {
         let name = pool.meta.name.to_string();
         match govern(&pool.labels, policies.iter().filter(|p| p.meta.deleted.is_none()).map(|p| &*p.stored)) {
-            Governance::Governed(winner, _) | Governance::Invalid(winner, _) => {
-                standing.entry(winner.name.clone()).or_default().wins.push(name);
+            Ok((StoredPolicy { name: winner, .. }, _)) => {
+                standing.entry(winner.clone()).or_default().wins.push(name);
             }
-            Governance::Conflict(tied) => {
+            Err(Ungoverned::InvalidPolicy(winner)) => standing.entry(winner).or_default().wins.push(name),
+            Err(Ungoverned::Conflict(tied)) => {
                 for policy in &tied {
-                    let others = tied.iter().filter(|p| p.name != policy.name).map(|p| p.name.clone()).collect();
-                    standing.entry(policy.name.clone()).or_default().ties.push((name.clone(), others));
+                    let others = tied.iter().filter(|other| *other != policy).cloned().collect();
+                    standing.entry(policy.clone()).or_default().ties.push((name.clone(), others));
                 }
             }
-            Governance::Unmatched => {}
+            Err(Ungoverned::NoMatch) => {}
         }
     }
     standing
@@ -91,8 +92,8 @@ fn standing(policies: &[Arc<PolicyObject>], pools: &[Arc<Pool>]) -> BTreeMap<Str
 fn status(
     policy: &PolicyObject,
     standing: Option<&Standing>,
-    pools: &[Arc<Pool>],
-    reports: &BTreeMap<String, Report>,
+    pools: &[Arc<NodePool>],
+    reports: &BTreeMap<String, PoolReport>,
     now: Timestamp,
 ) -> Option<Value> {
     let none = Standing::default();
@@ -167,16 +168,16 @@ fn without_empty(value: &Value) -> Value {
 }
 
 /// A conflict is put off silently: the newer version comes by the watch and rings again.
-async fn write(api: &Api, view: &View, policy: &PolicyObject, status: &Value) {
+async fn write(api: &Api, caches: &Caches, policy: &PolicyObject, status: &Value) {
     let body = json!({"metadata": {"resourceVersion": &*policy.meta.version}, "status": status});
     let path = format!("{}/{}/status", PolicyObject::COLLECTION, policy.meta.name);
     match api.patch(&path, &body).await {
-        Outcome::Claimed(text) => {
+        Outcome::Applied(text) => {
             if let Ok(written) = PolicyObject::read(&text) {
-                view.put(written);
+                caches.apply(written);
             }
         }
-        Outcome::Raced | Outcome::Gone => view.changed.notify_one(),
+        Outcome::Conflict | Outcome::NotFound => caches.changed.notify_one(),
         other => tracing::warn!(rotationpolicy = &*policy.meta.name, outcome = ?other, "status not written"),
     }
 }
@@ -197,9 +198,9 @@ mod tests {
     #[test]
     fn a_second_look_writes_nothing() {
         let now: Timestamp = "2026-11-29T12:00:00Z".parse().unwrap();
-        let pool = Arc::new(Pool {
-            meta: noderotation_rotation::world::Meta { name: "api".into(), ..Default::default() },
-            ..Pool::default()
+        let pool = Arc::new(NodePool {
+            meta: noderotation_shared::objects::Meta { name: "api".into(), ..Default::default() },
+            ..NodePool::default()
         });
         let look = |p: &PolicyObject| {
             let policies = [Arc::new(p.clone())];
@@ -223,9 +224,9 @@ mod tests {
 
     #[test]
     fn ties_and_mistakes_are_told() {
-        let pool = Arc::new(Pool {
-            meta: noderotation_rotation::world::Meta { name: "api".into(), ..Default::default() },
-            ..Pool::default()
+        let pool = Arc::new(NodePool {
+            meta: noderotation_shared::objects::Meta { name: "api".into(), ..Default::default() },
+            ..NodePool::default()
         });
         let policies = [Arc::new(policy("a", &good(), Value::Null)), Arc::new(policy("b", &good(), Value::Null))];
         let standing = standing(&policies, &[pool]);

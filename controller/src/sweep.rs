@@ -8,75 +8,77 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use noderotation_rotation::nodes;
-use noderotation_rotation::step::{Kind, Patch};
-use noderotation_rotation::world::{Claim, Node, Placeholder, Pool};
+use noderotation_rotation::cordon;
+use noderotation_rotation::step::{ObjectKind, Patch};
 use noderotation_shared::instant;
 use noderotation_shared::keys::{FAILED_AT, STARTED_AT, STATE, SURGE_CLAIM, SURGE_FOR};
-use noderotation_shared::selection::State;
+use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder};
+use noderotation_shared::selection::RotationState;
 use tracing::{info, warn};
 
-use crate::pass::Rotation;
+use crate::reconcile::Reconciler;
 use noderotation_cluster::api::{Api, Outcome, ReadError};
-use noderotation_cluster::objects::Kept;
-use noderotation_cluster::watch::Sink;
+use noderotation_cluster::objects::Cached;
+use noderotation_cluster::watch::EventHandler;
 
 /// Cleans up after whoever led before: all placeholders, nodes and claims, whatever their pool.
-pub async fn sweep(rotation: &Rotation) {
-    let view = &rotation.view;
-    let anchors: BTreeSet<String> = view.pools().iter().filter_map(|p| p.anchor().map(str::to_owned)).collect();
-    clean(rotation, &anchors, &view.placeholders(), &view.nodes(), &view.claims()).await;
+pub async fn sweep(reconciler: &Reconciler) {
+    let caches = &reconciler.caches;
+    let anchors: BTreeSet<String> = caches.pools().iter().filter_map(|p| p.anchor().map(str::to_owned)).collect();
+    clean(reconciler, &anchors, &caches.placeholders(), &caches.nodes(), &caches.claims()).await;
 }
 
 /// The same for one NodePool whose pass found nothing to do, or that is gone: a deposed leader's create may land late.
-pub async fn leftovers(rotation: &Rotation, pool: &str, anchor: Option<&str>) {
-    let view = &rotation.view;
-    let mut placeholders = view.placeholders();
+pub async fn leftovers(reconciler: &Reconciler, pool: &str, anchor: Option<&str>) {
+    let caches = &reconciler.caches;
+    let mut placeholders = caches.placeholders();
     placeholders.retain(|p| &*p.pool == pool);
-    let nodes: Vec<_> = view.nodes_for(pool, None, None).into_values().collect();
-    clean(rotation, &anchor.map(str::to_owned).into_iter().collect(), &placeholders, &nodes, &view.claims_of(pool))
+    let nodes: Vec<_> = caches.nodes_for(pool, None, None).into_values().collect();
+    clean(reconciler, &anchor.map(str::to_owned).into_iter().collect(), &placeholders, &nodes, &caches.claims_of(pool))
         .await;
 }
 
 async fn clean(
-    rotation: &Rotation,
+    reconciler: &Reconciler,
     anchors: &BTreeSet<String>,
     placeholders: &[Arc<Placeholder>],
     nodes: &[Arc<Node>],
-    claims: &[Arc<Claim>],
+    claims: &[Arc<NodeClaim>],
 ) {
     for placeholder in placeholders.iter().filter(|p| p.meta.deleted.is_none() && !anchors.contains(p.claim())) {
-        drop_placeholder(rotation, placeholder).await;
+        drop_placeholder(reconciler, placeholder).await;
     }
     for node in nodes.iter().filter(|node| is_orphaned(node, anchors)) {
-        clean_node(rotation, node).await;
+        clean_node(reconciler, node).await;
     }
     for claim in claims {
-        if matches!(claim.state(false), State::Pending | State::Draining) && !anchors.contains(&*claim.meta.name) {
-            fail_claim(rotation, claim).await;
+        if matches!(claim.state(false), RotationState::Pending | RotationState::Draining)
+            && !anchors.contains(&*claim.meta.name)
+        {
+            fail_claim(reconciler, claim).await;
         }
     }
 }
 
 /// Bears a marker of ours that belongs to no anchored rotation.
 fn is_orphaned(node: &Node, anchors: &BTreeSet<String>) -> bool {
-    let belongs = node.meta.marks.get(SURGE_FOR).is_some_and(|claim| anchors.contains(claim));
-    !belongs && nodes::unfreeze(node).is_some()
+    let belongs = node.meta.annotations.get(SURGE_FOR).is_some_and(|claim| anchors.contains(claim));
+    !belongs && cordon::unfreeze(node).is_some()
 }
 
 /// Whether the claim is anchored by now, read live: the sweep must not take what a rotation has begun to use.
 async fn is_anchored(api: &Api, claim_pool: &str, claim: &str) -> Result<bool, ReadError> {
-    match api.get(&format!("{}/{claim_pool}", Pool::COLLECTION)).await {
-        Ok(text) => Ok(Pool::read(&text).map_err(ReadError::Other)?.anchor() == Some(claim)),
+    match api.get(&format!("{}/{claim_pool}", NodePool::COLLECTION)).await {
+        Ok(text) => Ok(NodePool::read(&text).map_err(ReadError::Other)?.anchor() == Some(claim)),
         Err(ReadError::NotFound) => Ok(false),
         Err(other) => Err(other),
     }
 }
 
 /// Whether it may be taken: nobody has anchored it meanwhile, and we still lead.
-async fn may_take(rotation: &Rotation, what: &str, pool: &str, claim: &str) -> bool {
-    match is_anchored(&rotation.api, pool, claim).await {
-        Ok(anchored) => !anchored && rotation.term.check().is_ok(),
+async fn may_take(reconciler: &Reconciler, what: &str, pool: &str, claim: &str) -> bool {
+    match is_anchored(&reconciler.api, pool, claim).await {
+        Ok(anchored) => !anchored && reconciler.term.check().is_ok(),
         Err(error) => {
             warn!(what, %error, "sweep: its NodePool cannot be read");
             false
@@ -84,46 +86,46 @@ async fn may_take(rotation: &Rotation, what: &str, pool: &str, claim: &str) -> b
     }
 }
 
-async fn drop_placeholder(rotation: &Rotation, placeholder: &Placeholder) {
+async fn drop_placeholder(reconciler: &Reconciler, placeholder: &Placeholder) {
     let (name, claim) = (&*placeholder.meta.name, placeholder.claim());
-    let of_claim = rotation.view.claim(claim).map(|c| c.pool.clone());
+    let of_claim = reconciler.caches.claim(claim).map(|c| c.pool.clone());
     let pool = of_claim.unwrap_or_else(|| placeholder.pool.clone());
-    if !may_take(rotation, name, &pool, claim).await {
+    if !may_take(reconciler, name, &pool, claim).await {
         return;
     }
-    let path = format!("/api/v1/namespaces/{}/pods/{name}", rotation.settings.namespace);
-    if let Outcome::Claimed(_) = rotation.api.delete(&path, &placeholder.meta.uid, None).await {
-        rotation.view.forget_placeholder(name, &placeholder.meta.uid);
+    let path = format!("/api/v1/namespaces/{}/pods/{name}", reconciler.settings.namespace);
+    if let Outcome::Applied(_) = reconciler.api.delete(&path, &placeholder.meta.uid, None).await {
+        reconciler.caches.forget_placeholder(name, &placeholder.meta.uid);
         info!(placeholder = name, nodeclaim = claim, "sweep: orphaned placeholder deleted");
     }
 }
 
-async fn clean_node(rotation: &Rotation, node: &Node) {
-    let Some(patch) = nodes::unfreeze(node) else { return };
-    let claim = node.meta.marks.get(SURGE_FOR).unwrap_or_default();
-    if !may_take(rotation, &node.meta.name, &node.pool, claim).await {
+async fn clean_node(reconciler: &Reconciler, node: &Node) {
+    let Some(patch) = cordon::unfreeze(node) else { return };
+    let claim = node.meta.annotations.get(SURGE_FOR).unwrap_or_default();
+    if !may_take(reconciler, &node.meta.name, &node.pool, claim).await {
         return;
     }
-    let outcome = rotation.api.patch(&format!("{}/{}", Node::COLLECTION, node.meta.name), &patch.body()).await;
-    if let Outcome::Claimed(text) = outcome {
+    let outcome = reconciler.api.patch(&format!("{}/{}", Node::COLLECTION, node.meta.name), &patch.body()).await;
+    if let Outcome::Applied(text) = outcome {
         if let Ok(written) = Node::read(&text) {
-            rotation.view.put(written);
+            reconciler.caches.apply(written);
         }
-        let what = if node.meta.marks.has(SURGE_FOR) { "unfroze" } else { "uncordoned" };
+        let what = if node.meta.annotations.has(SURGE_FOR) { "unfroze" } else { "uncordoned" };
         info!(node = &*node.meta.name, "sweep: {what}");
     }
 }
 
 /// An unanchored `pending` or `draining` claim can come from no crash of ours; a draining one is left to its drain.
-async fn fail_claim(rotation: &Rotation, claim: &Claim) {
+async fn fail_claim(reconciler: &Reconciler, claim: &NodeClaim) {
     if claim.meta.deleted.is_some() {
         return;
     }
-    if !may_take(rotation, &claim.meta.name, &claim.pool, &claim.meta.name).await {
+    if !may_take(reconciler, &claim.meta.name, &claim.pool, &claim.meta.name).await {
         return;
     }
     let patch = Patch {
-        kind: Kind::NodeClaim,
+        kind: ObjectKind::NodeClaim,
         name: claim.meta.name.to_string(),
         version: claim.meta.version.to_string(),
         annotations: [
@@ -135,12 +137,12 @@ async fn fail_claim(rotation: &Rotation, claim: &Claim) {
         .into(),
         unschedulable: None,
     };
-    let outcome = rotation.api.patch(&format!("{}/{}", Claim::COLLECTION, claim.meta.name), &patch.body()).await;
-    if let Outcome::Claimed(text) = outcome {
-        if let Ok(written) = Claim::read(&text) {
-            rotation.view.put(written);
+    let outcome = reconciler.api.patch(&format!("{}/{}", NodeClaim::COLLECTION, claim.meta.name), &patch.body()).await;
+    if let Outcome::Applied(text) = outcome {
+        if let Ok(written) = NodeClaim::read(&text) {
+            reconciler.caches.apply(written);
         }
-        rotation.metrics.completed(&claim.pool, "failure");
+        reconciler.metrics.completed(&claim.pool, "failure");
         warn!(nodepool = &*claim.pool, nodeclaim = &*claim.meta.name, reason = "orphaned", "rotation attempt failed");
     }
 }

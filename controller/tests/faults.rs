@@ -13,16 +13,17 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use noderotation_cluster::api::Api;
-use noderotation_cluster::objects::{Kept, PolicyObject};
-use noderotation_cluster::watch::Sink;
+use noderotation_cluster::objects::{Cached, PolicyObject};
+use noderotation_cluster::watch::EventHandler;
+use noderotation_controller::event_dedup::EventDedup;
 use noderotation_controller::events::{Event, Recorder};
 use noderotation_controller::leader::Term;
 use noderotation_controller::metrics::Metrics;
-use noderotation_controller::notices::Notices;
-use noderotation_controller::pass::Rotation;
 use noderotation_controller::queue::Queue;
-use noderotation_controller::watch::view::View;
-use noderotation_rotation::world::{Claim, Node, Pool, Settings};
+use noderotation_controller::reconcile::Reconciler;
+use noderotation_controller::watch::caches::Caches;
+use noderotation_rotation::world::Settings;
+use noderotation_shared::objects::{Node, NodeClaim, NodePool};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
@@ -160,7 +161,7 @@ async fn serve(State(server): State<Arc<Mutex<Server>>>, request: Request) -> Re
 
 struct Scene {
     server: Arc<Mutex<Server>>,
-    rotation: Arc<Rotation>,
+    reconciler: Arc<Reconciler>,
     events: Receiver<Event>,
     told: Vec<&'static str>,
 }
@@ -196,36 +197,36 @@ impl Scene {
         let mut config = kube::Config::new(url.parse().unwrap());
         config.default_retry = false;
         let metrics = Arc::new(Metrics::new());
-        let api = Api::new(kube::Client::try_from(config).unwrap(), 1000, 1000, metrics.traffic.clone());
+        let api = Api::new(kube::Client::try_from(config).unwrap(), 1000, 1000, metrics.client_metrics.clone());
         let queue = Arc::new(Queue::default());
-        let view = Arc::new(View::new(queue.clone(), Arc::default()));
+        let caches = Arc::new(Caches::new(queue.clone(), Arc::default()));
         {
             let server = server.lock().unwrap();
             let text = |path: &str| server.objects[path].to_string();
-            view.put(Pool::read(&text(POOL)).unwrap());
-            view.put(Claim::read(&text(CLAIM)).unwrap());
-            view.put(Node::read(&text(NODE)).unwrap());
+            caches.apply(NodePool::read(&text(POOL)).unwrap());
+            caches.apply(NodeClaim::read(&text(CLAIM)).unwrap());
+            caches.apply(Node::read(&text(NODE)).unwrap());
         }
         let all = json!(["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]);
         let policy = json!({
             "metadata": {"name": "p", "uid": "uid-p", "resourceVersion": "1", "generation": 1},
             "spec": {"nodePoolSelector": {}, "maintenanceWindows": [{"timezone": "UTC", "days": all, "start": "00:00", "end": "24:00"}]},
         });
-        view.put(PolicyObject::read(&policy.to_string()).unwrap());
+        caches.apply(PolicyObject::read(&policy.to_string()).unwrap());
         let (recorder, events) = Recorder::new();
-        let rotation = Arc::new(Rotation {
+        let reconciler = Arc::new(Reconciler {
             api,
-            view,
+            caches,
             queue,
             term: Term::until(tokio::time::Instant::now() + Duration::from_secs(3600)),
             settings: Arc::new(Settings { namespace: "ns".into(), priority_class: "pc".into(), image: "pause".into() }),
             metrics,
             recorder,
-            notices: Notices::default(),
+            event_dedup: EventDedup::default(),
             stop: CancellationToken::new(),
         });
-        tokio::spawn(rotation.clone().work());
-        Self { server, rotation, events, told: Vec::new() }
+        tokio::spawn(reconciler.clone().work());
+        Self { server, reconciler, events, told: Vec::new() }
     }
 
     /// Waits for a condition of the server, generously.
@@ -292,8 +293,8 @@ async fn what_somebody_else_decided_meanwhile_holds() {
         Scene::start(fault(POOL, "active-rotation", What::Overtaken("noderotation.io/freeze", "2099-01-01T00:00:00Z")))
             .await;
     scene.until("the lost race", |s| s.annotation(POOL, "freeze").is_some()).await;
-    let metrics = scene.rotation.metrics.clone();
-    scene.until("a clean pass after it", |_| metrics.render().contains("reconcile_total{result=\"clean\"} ")).await;
+    let metrics = scene.reconciler.metrics.clone();
+    scene.until("a clean pass after it", |_| metrics.render().contains("reconcile_total{result=\"success\"} ")).await;
     let server = scene.server.lock().unwrap();
     assert_eq!(server.annotation(POOL, "active-rotation"), None, "anchored although frozen");
     assert_eq!(scene.count("RotationStarted"), 0, "told what did not happen");
@@ -315,7 +316,7 @@ async fn a_server_in_trouble_is_asked_again_after_the_backoff_and_it_is_told_onc
     scene.until_reserved().await;
     scene.until_told("RotationStarted").await;
     assert_eq!(scene.count("RotationStarted"), 1);
-    assert!(scene.rotation.metrics.render().contains("noderotation_retries_total{loop=\"rotation\"}"));
+    assert!(scene.reconciler.metrics.render().contains("noderotation_retries_total{loop=\"rotation\"}"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -343,25 +344,25 @@ async fn a_claim_that_vanishes_under_a_write_ends_as_expired() {
 async fn without_a_term_nothing_is_written() {
     let mut scene = Scene::start(Vec::new()).await;
     scene.until_reserved().await;
-    let over = Rotation {
-        api: scene.rotation.api.clone(),
-        view: scene.rotation.view.clone(),
+    let over = Reconciler {
+        api: scene.reconciler.api.clone(),
+        caches: scene.reconciler.caches.clone(),
         queue: Arc::new(Queue::default()),
         term: Term::until(tokio::time::Instant::now()),
-        settings: scene.rotation.settings.clone(),
+        settings: scene.reconciler.settings.clone(),
         metrics: Arc::new(Metrics::new()),
-        recorder: scene.rotation.recorder.clone(),
-        notices: Notices::default(),
+        recorder: scene.reconciler.recorder.clone(),
+        event_dedup: EventDedup::default(),
         stop: CancellationToken::new(),
     };
-    scene.rotation.stop.cancel();
+    scene.reconciler.stop.cancel();
     scene.server.lock().unwrap().annotate(CLAIM, "noderotation.io/state", "");
     let before = scene.server.lock().unwrap().writes.len();
-    let claim = Claim::read(&scene.server.lock().unwrap().objects[CLAIM].to_string()).unwrap();
-    over.view.put(claim);
+    let claim = NodeClaim::read(&scene.server.lock().unwrap().objects[CLAIM].to_string()).unwrap();
+    over.caches.apply(claim);
     over.queue.trigger("api");
     let (metrics, over) = (over.metrics.clone(), Arc::new(over));
     tokio::spawn(over.work());
-    scene.until("the pass to fail", |_| metrics.render().contains("reconcile_total{result=\"failed\"} ")).await;
+    scene.until("the pass to fail", |_| metrics.render().contains("reconcile_total{result=\"error\"} ")).await;
     assert_eq!(scene.server.lock().unwrap().writes.len(), before);
 }

@@ -10,11 +10,11 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use noderotation_cluster::api::Api;
-use noderotation_cluster::metrics::Traffic;
-use noderotation_cluster::watch::{Freshness, Source, watch};
+use noderotation_cluster::metrics::ClientMetrics;
+use noderotation_cluster::watch::{Freshness, ListWatch, watch};
 use noderotation_controller::queue::Queue;
-use noderotation_controller::watch::view::View;
-use noderotation_rotation::world::Node;
+use noderotation_controller::watch::caches::Caches;
+use noderotation_shared::objects::Node;
 use serde_json::{Value, json};
 
 /// Answers requests with the next of its answers, and remembers what it was asked.
@@ -62,7 +62,7 @@ fn status(code: u16, reason: &str) -> Value {
 }
 
 struct Watched {
-    view: Arc<View>,
+    caches: Arc<Caches>,
     queue: Arc<Queue>,
     script: Script,
 }
@@ -77,14 +77,14 @@ impl Watched {
         tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
         let mut config = kube::Config::new(url.parse().unwrap());
         config.default_retry = false;
-        let metrics = Arc::new(Traffic::default());
+        let metrics = Arc::new(ClientMetrics::default());
         let api = Api::new(kube::Client::try_from(config).unwrap(), 1000, 1000, metrics.clone());
         let queue = Arc::new(Queue::default());
         let fresh = Arc::new(Freshness::default());
-        let view = Arc::new(View::new(queue.clone(), fresh.clone()));
-        let source = Source::all("/api/v1/nodes");
-        tokio::spawn(watch::<Node>(api, source, view.clone(), fresh, metrics));
-        Self { view, queue, script }
+        let caches = Arc::new(Caches::new(queue.clone(), fresh.clone()));
+        let list_watch = ListWatch::all("/api/v1/nodes");
+        tokio::spawn(watch::<Node>(api, list_watch, caches.clone(), fresh, metrics));
+        Self { caches, queue, script }
     }
 
     /// Waits for a condition, generously.
@@ -103,7 +103,7 @@ impl Watched {
     }
 
     fn names(&self) -> Vec<String> {
-        self.view.nodes().iter().map(|n| n.meta.name.to_string()).collect()
+        self.caches.nodes().iter().map(|n| n.meta.name.to_string()).collect()
     }
 }
 
@@ -119,7 +119,7 @@ async fn the_initial_state_is_streamed_and_the_watch_resumes_from_its_last_versi
     .concat();
     let w = Watched::start(vec![(200, first), (200, event("DELETED", &node("b", 14, true)))]).await;
     w.until("b to be deleted", |w| w.names() == ["a"]).await;
-    assert!(!w.view.nodes()[0].ready);
+    assert!(!w.caches.nodes()[0].ready);
     let asked = w.asked();
     assert!(
         asked[0].contains("sendInitialEvents=true&resourceVersionMatch=NotOlderThan")

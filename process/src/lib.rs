@@ -7,7 +7,7 @@
 
 pub mod http;
 pub mod log;
-pub mod parts;
+pub mod tasks;
 
 use std::process::ExitCode;
 

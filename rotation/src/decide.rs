@@ -4,12 +4,13 @@ use jiff::Timestamp;
 use noderotation_shared::feasibility::{self, Code, Derived, PoolFacts, Severity};
 use noderotation_shared::instant::{earliest, plus};
 use noderotation_shared::policy::Policy;
-use noderotation_shared::selection::{self, Judgement, Reason};
+use noderotation_shared::selection::{self, Eligibility, Ineligible};
 
-use crate::note::{Census, Note};
-use crate::step::{Act, Announcement, Look, Patch, Request, Step};
-use crate::world::{Claim, Freeze, Rule, Ruling, World};
-use crate::{advance, edge, lost, start, unreadable};
+use crate::reason::{EligibilityCounts, Reason};
+use crate::step::{Act, Announcement, LiveRead, Patch, Step, Write};
+use crate::world::{GoverningPolicy, World};
+use crate::{advance, governance_lost, malformed_annotations, start, window_edge};
+use noderotation_shared::objects::{Freeze, NodeClaim};
 
 /// What a pass decided.
 #[derive(Clone, Debug)]
@@ -17,33 +18,33 @@ pub struct Decision {
     /// The next step; `None`: nothing to do now.
     pub step: Option<Step>,
     /// A reason for every road not taken.
-    pub notes: Vec<Note>,
+    pub notes: Vec<Reason>,
     /// The next instant at which time alone could change anything; always in the future.
     pub wake_at: Option<Timestamp>,
     /// Who is eligible and why not the others.
-    pub census: Census,
+    pub counts: EligibilityCounts,
 }
 
 /// Decides the next step for a pool. Total: no input panics, and the same input gives the same answer.
 pub fn decide(world: &World, now: Timestamp) -> Decision {
-    let mut pass = Pass { world, now, notes: Vec::new(), wake_at: None, census: Census::default() };
-    let step = match &world.ruling {
-        Ruling::Lost(loss) => lost::step(&mut pass, loss),
-        Ruling::Governed(rule) => governed(&mut pass, rule),
+    let mut pass = Pass { world, now, notes: Vec::new(), wake_at: None, counts: EligibilityCounts::default() };
+    let step = match &world.governance {
+        Err(ungoverned) => governance_lost::step(&mut pass, ungoverned),
+        Ok(governing) => governed(&mut pass, governing),
     };
-    Decision { step, notes: pass.notes, wake_at: pass.wake_at, census: pass.census }
+    Decision { step, notes: pass.notes, wake_at: pass.wake_at, counts: pass.counts }
 }
 
-fn governed(pass: &mut Pass<'_>, rule: &Rule) -> Option<Step> {
-    unreadable::note(pass);
-    let judged = pass.take_census(rule);
-    pass.watch_calendar(rule);
-    if let Some(step) = edge::step(pass, rule) {
+fn governed(pass: &mut Pass<'_>, governing: &GoverningPolicy) -> Option<Step> {
+    malformed_annotations::note(pass);
+    let eligibilities = pass.assess_claims(governing);
+    pass.watch_calendar(governing);
+    if let Some(step) = window_edge::step(pass, governing) {
         return Some(step);
     }
     match pass.world.pool.anchor() {
-        Some(name) => advance::step(pass, rule, name),
-        None => start::step(pass, rule, &judged),
+        Some(name) => advance::step(pass, governing, name),
+        None => start::step(pass, governing, &eligibilities),
     }
 }
 
@@ -51,14 +52,14 @@ fn governed(pass: &mut Pass<'_>, rule: &Rule) -> Option<Step> {
 pub(crate) struct Pass<'a> {
     pub world: &'a World,
     pub now: Timestamp,
-    pub notes: Vec<Note>,
-    pub census: Census,
+    pub notes: Vec<Reason>,
+    pub counts: EligibilityCounts,
     wake_at: Option<Timestamp>,
 }
 
 impl Pass<'_> {
     /// Records why a road was not taken.
-    pub fn note(&mut self, note: Note) {
+    pub fn note(&mut self, note: Reason) {
         self.notes.push(note);
     }
 
@@ -70,32 +71,32 @@ impl Pass<'_> {
     }
 
     /// Judges every claim and counts the reasons; the claims' own instants wake the next pass.
-    fn take_census(&mut self, rule: &Rule) -> Vec<Judgement> {
-        let mut judged = Vec::with_capacity(self.world.claims.len());
+    fn assess_claims(&mut self, governing: &GoverningPolicy) -> Vec<Eligibility> {
+        let mut eligibilities = Vec::with_capacity(self.world.claims.len());
         for claim in &self.world.claims {
-            let subject = claim.subject(self.world.node_of(claim).map(|node| &**node));
-            let judgement = selection::judge(&rule.policy, &rule.cadence, &subject, self.now);
-            let reasons = selection::reasons(&subject, &judgement);
+            let candidate = claim.candidate(self.world.node_of(claim).map(|node| &**node));
+            let eligibility = selection::assess(&governing.policy, &governing.cadence, &candidate, self.now);
+            let reasons = selection::ineligible(&candidate, &eligibility);
             match reasons.as_slice() {
-                [] => self.census.eligible += 1,
-                [Reason::InBackoff] => self.census.in_backoff += 1,
+                [] => self.counts.eligible += 1,
+                [Ineligible::InBackoff] => self.counts.in_backoff += 1,
                 _ => {}
             }
             for reason in reasons {
-                *self.census.reasons.entry(reason).or_default() += 1;
+                *self.counts.reasons.entry(reason).or_default() += 1;
             }
-            if judgement.short_lead {
-                self.census.short_lead.push(claim.meta.name.to_string());
+            if eligibility.short_lead {
+                self.counts.short_lead.push(claim.meta.name.to_string());
             }
-            [judgement.due_at, judgement.backoff_until].into_iter().flatten().for_each(|at| self.wake(at));
-            judged.push(judgement);
+            [eligibility.due_at, eligibility.backoff_until].into_iter().flatten().for_each(|at| self.wake(at));
+            eligibilities.push(eligibility);
         }
-        judged
+        eligibilities
     }
 
     /// The calendar's own instants: window edges and the end of a freeze.
-    fn watch_calendar(&mut self, rule: &Rule) {
-        if let Some(edge) = rule.policy.schedule.next_edge(self.now) {
+    fn watch_calendar(&mut self, governing: &GoverningPolicy) {
+        if let Some(edge) = governing.policy.schedule.next_edge(self.now) {
             self.wake(edge);
         }
         if let Freeze::Until(until) = self.world.pool.freeze() {
@@ -104,18 +105,18 @@ impl Pass<'_> {
     }
 
     /// Why the pool is held, if it is (§5.4).
-    pub fn hold(&self, policy: &Policy) -> Option<Note> {
+    pub fn hold(&self, policy: &Policy) -> Option<Reason> {
         match self.world.pool.freeze() {
-            Freeze::Unreadable(text) => Some(Note::FreezeUnreadable(text)),
-            Freeze::Until(until) if until > self.now => Some(Note::Frozen(until)),
-            _ if policy.suspend => Some(Note::Suspended),
+            Freeze::Unreadable(text) => Some(Reason::FreezeUnreadable(text)),
+            Freeze::Until(until) if until > self.now => Some(Reason::Frozen(until)),
+            _ if policy.suspend => Some(Reason::Suspended),
             _ => None,
         }
     }
 
     /// The fatal findings, which stop starts in this pool (§6).
-    pub fn fatal(&self, rule: &Rule) -> Vec<Code> {
-        feasibility::findings(&rule.policy, &rule.cadence, &self.world.facts(), [])
+    pub fn fatal(&self, governing: &GoverningPolicy) -> Vec<Code> {
+        feasibility::findings(&governing.policy, &governing.cadence, &self.world.facts(), [])
             .into_iter()
             .filter(|f| f.severity() == Severity::Fatal)
             .map(|f| f.code)
@@ -128,7 +129,7 @@ impl Pass<'_> {
         if policy.schedule.open_at(self.now).is_none() {
             open = false;
             let opens = policy.schedule.next_opening(self.now).map(|o| o.open);
-            self.note(Note::WindowClosed { opens });
+            self.note(Reason::WindowClosed { opens });
         }
         let pool = &self.world.pool;
         let paused = |key, pause| pool.last(key, self.now).map(|at| plus(at, pause)).filter(|until| *until > self.now);
@@ -136,12 +137,12 @@ impl Pass<'_> {
         let failure = paused(noderotation_shared::keys::LAST_FAILURE_AT, policy.surge.failure_pause);
         if let Some(until) = cooldown {
             open = false;
-            self.note(Note::Cooldown { until });
+            self.note(Reason::Cooldown { until });
             self.wake(until);
         }
         if let Some(until) = failure {
             open = false;
-            self.note(Note::FailurePause { until });
+            self.note(Reason::FailurePause { until });
             self.wake(until);
         }
         open
@@ -151,7 +152,7 @@ impl Pass<'_> {
     /// read. `Some` is the read that is missing.
     pub fn confirm(&self, claim: &str) -> Option<Step> {
         let evidence = &self.world.evidence;
-        (!evidence.claim_confirmed && !evidence.claim_gone).then(|| Step::Look(Look::Claim(claim.to_owned())))
+        (!evidence.claim_confirmed && !evidence.claim_gone).then(|| Step::Read(LiveRead::NodeClaim(claim.to_owned())))
     }
 
     /// Deletes the placeholder, if there is one that is not going already.
@@ -159,20 +160,17 @@ impl Pass<'_> {
         let placeholder = self.world.placeholder.as_ref().filter(|p| p.meta.deleted.is_none())?;
         Some(act(
             name,
-            Request::DeletePlaceholder {
-                name: placeholder.meta.name.to_string(),
-                uid: placeholder.meta.uid.to_string(),
-            },
+            Write::DeletePlaceholder { name: placeholder.meta.name.to_string(), uid: placeholder.meta.uid.to_string() },
             Vec::new(),
         ))
     }
 
-    /// Unfreezes the next node that still bears this rotation's marks.
+    /// Unfreezes the next node that still bears this rotation's annotations.
     pub fn unfreeze_next(&self, claim: &str) -> Option<Step> {
         self.world.frozen_for(claim).find_map(|node| {
-            let patch = crate::nodes::unfreeze(node)?;
+            let patch = crate::cordon::unfreeze(node)?;
             let told = Announcement::Unfroze { node: node.meta.name.to_string() };
-            Some(act("unfreeze", Request::Patch(patch), vec![told]))
+            Some(act("unfreeze", Write::Patch(patch), vec![told]))
         })
     }
 }
@@ -188,13 +186,13 @@ impl World {
     }
 
     /// The values of §2 for this pool under its governing policy.
-    pub fn derived(&self, rule: &Rule) -> Derived {
-        feasibility::derive(&rule.policy, &rule.cadence, &self.facts())
+    pub fn derived(&self, governing: &GoverningPolicy) -> Derived {
+        feasibility::derive(&governing.policy, &governing.cadence, &self.facts())
     }
 }
 
 /// A step that does something.
-pub(crate) fn act(name: &'static str, request: Request, announce: Vec<Announcement>) -> Step {
+pub(crate) fn act(name: &'static str, request: Write, announce: Vec<Announcement>) -> Step {
     Step::Do(Box::new(Act { name, request, announce }))
 }
 
@@ -204,7 +202,7 @@ pub(crate) fn pool_patch(
     annotations: impl IntoIterator<Item = (&'static str, Option<String>)>,
 ) -> Patch {
     Patch {
-        kind: crate::step::Kind::NodePool,
+        kind: crate::step::ObjectKind::NodePool,
         name: world.pool.meta.name.to_string(),
         version: world.pool.meta.version.to_string(),
         annotations: annotations.into_iter().collect(),
@@ -214,11 +212,11 @@ pub(crate) fn pool_patch(
 
 /// A patch of a claim's annotations.
 pub(crate) fn claim_patch(
-    claim: &Claim,
+    claim: &NodeClaim,
     annotations: impl IntoIterator<Item = (&'static str, Option<String>)>,
 ) -> Patch {
     Patch {
-        kind: crate::step::Kind::NodeClaim,
+        kind: crate::step::ObjectKind::NodeClaim,
         name: claim.meta.name.to_string(),
         version: claim.meta.version.to_string(),
         annotations: annotations.into_iter().collect(),
@@ -230,7 +228,7 @@ pub(crate) fn claim_patch(
 pub(crate) fn cleared_anchor(world: &World) -> Vec<(&'static str, Option<String>)> {
     noderotation_shared::keys::ANCHOR_SET
         .into_iter()
-        .filter(|key| world.pool.meta.marks.has(key))
+        .filter(|key| world.pool.meta.annotations.has(key))
         .map(|key| (key, None))
         .collect()
 }

@@ -2,19 +2,20 @@
 
 use noderotation_shared::quantity::{Quantity, Resources};
 
-use crate::note::Note;
-use crate::world::{Claim, World};
+use crate::reason::Reason;
+use crate::world::World;
+use noderotation_shared::objects::NodeClaim;
 
 /// Whether the limits leave room for `request`. Karpenter compares an instance type's whole capacity, so a candidate
 /// that itself would not fit is worth a warning.
-pub fn check(world: &World, claim: &Claim, request: &Resources) -> Result<Option<Note>, Note> {
+pub fn check(world: &World, claim: &NodeClaim, request: &Resources) -> Result<Option<Reason>, Reason> {
     let usage = usage(world);
     let mut tight = None;
     for (resource, limit) in &world.pool.limits.0 {
         let remaining = limit.minus(usage.get(resource));
         let wanted = if resource == "nodes" { Quantity::whole(1) } else { request.get(resource) };
         if wanted > remaining {
-            return Err(Note::InsufficientHeadroom {
+            return Err(Reason::InsufficientHeadroom {
                 claim: claim.meta.name.to_string(),
                 resource: resource.clone(),
                 wanted: wanted.to_string(),
@@ -24,7 +25,7 @@ pub fn check(world: &World, claim: &Claim, request: &Resources) -> Result<Option
         }
         let capacity = claim.capacity.get(resource);
         if resource != "nodes" && capacity > remaining && tight.is_none() {
-            tight = Some(Note::HeadroomTight {
+            tight = Some(Reason::HeadroomTight {
                 claim: claim.meta.name.to_string(),
                 resource: resource.clone(),
                 capacity: capacity.to_string(),

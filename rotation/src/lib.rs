@@ -1,7 +1,7 @@
 //! The state machine of a rotation. [`decide::decide`] looks at one NodePool's world and says the next step.
 //!
 //! ```text
-//!   World + now ──▶ decide ──▶ Decision { step, notes, wake_at, census }
+//!   World + now ──▶ decide ──▶ Decision { step, notes, wake_at, counts }
 //!                     │
 //!      governance lost│──▶ lost       roll back, then clear the anchor                     §8
 //!         window edge │──▶ edge       stamp, defer, settled, missed                        §8 (0)
@@ -25,18 +25,18 @@
 )]
 
 pub mod advance;
+pub mod cordon;
 pub mod decide;
-mod edge;
+mod governance_lost;
 pub mod headroom;
-mod lost;
-pub mod nodes;
-pub mod note;
+mod malformed_annotations;
 pub mod placeholder;
+pub mod reason;
 pub mod size;
 mod start;
 pub mod step;
 pub mod surge;
-mod unreadable;
+mod window_edge;
 pub mod world;
 
 pub use decide::{Decision, decide};

@@ -9,8 +9,9 @@ use noderotation_shared::quantity::Resources;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::size::Load;
-use crate::world::{Pool, Requirement, Settings};
+use crate::size::NodeLoad;
+use crate::world::Settings;
+use noderotation_shared::objects::{NodePool, Requirement};
 
 /// Hostnames of due nodes that the soft exclusion names at most.
 const EXCLUDED_HOSTS: usize = 50;
@@ -28,11 +29,11 @@ pub struct Plan<'a> {
     /// The candidate's name.
     pub claim: &'a str,
     /// Its pool.
-    pub pool: &'a Pool,
+    pub pool: &'a NodePool,
     /// The policy's surge settings.
     pub surge: &'a Surge,
     /// What runs on the candidate's node.
-    pub load: &'a Load,
+    pub load: &'a NodeLoad,
     /// The size, clamped.
     pub requests: &'a Resources,
     /// Hostname labels of the candidate's and of due nodes.
@@ -49,7 +50,7 @@ pub struct ZoneConflict(pub String);
 
 /// The zones in which the replacement may be: the candidate's where the policy requires it, narrowed by bound volumes.
 /// `None` where nothing holds it.
-pub fn zones(surge: &Surge, load: &Load, pool: &Pool) -> Result<Option<BTreeSet<String>>, ZoneConflict> {
+pub fn zones(surge: &Surge, load: &NodeLoad, pool: &NodePool) -> Result<Option<BTreeSet<String>>, ZoneConflict> {
     let own: Option<BTreeSet<String>> = surge
         .required
         .iter()
@@ -81,7 +82,7 @@ pub fn zones(surge: &Surge, load: &Load, pool: &Pool) -> Result<Option<BTreeSet<
 
 /// The candidate's values of a key: the Node's label first, else the claim's `In` requirement; narrowed to what the
 /// pool allows. `None` when there is none, or the pool no longer offers any of them.
-fn values_of(key: &str, load: &Load, pool: &Pool) -> Option<Vec<String>> {
+fn values_of(key: &str, load: &NodeLoad, pool: &NodePool) -> Option<Vec<String>> {
     let values =
         load.labels.get(key).map(|value| vec![value.clone()]).or_else(|| load.requirements.get(key).cloned())?;
     let allowed: Vec<String> = values
@@ -194,7 +195,7 @@ fn is_usable(key: &str) -> bool {
 }
 
 /// Exactly the pool template's taints.
-fn tolerations(pool: &Pool) -> Vec<Value> {
+fn tolerations(pool: &NodePool) -> Vec<Value> {
     pool.taints
         .iter()
         .map(|t| json!({"key": t.key, "operator": "Equal", "value": t.value, "effect": t.effect}))
@@ -255,8 +256,9 @@ mod tests {
         };
         let zone = |zone: &str| BTreeMap::from([(keys::ZONE.to_owned(), zone.to_owned())]);
         let volume = |name: &str, zones: &[&str]| (name.to_owned(), zones.iter().map(|z| (*z).to_owned()).collect());
-        let mut load = Load { labels: zone("a"), volume_zones: vec![volume("v1", &["a", "b"])], ..Load::default() };
-        let pool = Pool::default();
+        let mut load =
+            NodeLoad { labels: zone("a"), volume_zones: vec![volume("v1", &["a", "b"])], ..NodeLoad::default() };
+        let pool = NodePool::default();
         let set = |zones: &[&str]| Some(zones.iter().map(|z| (*z).to_owned()).collect::<BTreeSet<_>>());
         assert_eq!(zones(&surge(&[keys::ZONE]), &load, &pool), Ok(set(&["a"])));
         assert_eq!(zones(&surge(&[]), &load, &pool), Ok(set(&["a", "b"])));

@@ -12,7 +12,7 @@ use noderotation_shared::quantity::{Quantity, Resources};
 
 /// What runs on a candidate's node, read on demand and dropped with the pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct NodeLoad {
     /// The Node's labels.
     pub labels: BTreeMap<String, String>,
     /// The claim's `In` requirements, for labels that the Node lacks.
@@ -125,7 +125,7 @@ pub fn read(raw: &BTreeMap<String, RawQuantity>) -> Resources {
     raw.iter().filter_map(|(name, q)| Some((name.clone(), Quantity::parse(&q.0)?))).collect()
 }
 
-impl Load {
+impl NodeLoad {
     /// Counts one Pod of the node.
     pub fn count(&mut self, pod: &Pod) {
         match role(pod) {
@@ -168,7 +168,7 @@ pub struct Size {
 const BAND_PERCENT: i64 = 10;
 
 /// Sizes the placeholder (§9.2); `whole_node` raises it to the limit (§9.3).
-pub fn size(load: &Load, whole_node: bool) -> Size {
+pub fn size(load: &NodeLoad, whole_node: bool) -> Size {
     let mut requests = load.moving.clone();
     let mut clamps = Vec::new();
     let Some(allocatable) = &load.allocatable else { return Size { requests, clamps } };
@@ -268,12 +268,12 @@ mod tests {
 
     #[test]
     fn the_sum_is_clamped_per_resource() {
-        let load = Load {
+        let load = NodeLoad {
             allocatable: Some(amounts(&[("cpu", "4"), ("memory", "8Gi")])),
             daemons: amounts(&[("cpu", "200m"), ("gpu", "1")]),
             moving: amounts(&[("cpu", "3900m"), ("memory", "10Gi"), ("gpu", "1")]),
             pods: 3,
-            ..Load::default()
+            ..NodeLoad::default()
         };
         let sized = size(&load, false);
         assert_eq!(sized.requests, amounts(&[("cpu", "3800m"), ("memory", "8Gi"), ("gpu", "1")]));
@@ -286,12 +286,12 @@ mod tests {
 
     #[test]
     fn whole_node_raises_and_never_lowers() {
-        let mut load = Load {
+        let mut load = NodeLoad {
             allocatable: Some(amounts(&[("cpu", "4"), ("memory", "8Gi"), ("pods", "20")])),
             daemons: amounts(&[("cpu", "1")]),
             moving: amounts(&[("cpu", "500m")]),
             pods: 1,
-            ..Load::default()
+            ..NodeLoad::default()
         };
         assert_eq!(size(&load, true).requests, amounts(&[("cpu", "3"), ("memory", "8Gi")]));
         load.pods = 0;

@@ -9,7 +9,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Read something first, put it into the world, decide again.
-    Look(Look),
+    Read(LiveRead),
     /// Do this, and if it landed announce that.
     Do(Box<Act>),
 }
@@ -20,18 +20,18 @@ pub struct Act {
     /// Its name, in metrics and logs.
     pub name: &'static str,
     /// The request.
-    pub request: Request,
-    /// Only for a claimed write, in this order.
+    pub request: Write,
+    /// Only for an applied write, in this order.
     pub announce: Vec<Announcement>,
 }
 
 /// A read that a decision needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum LiveRead {
     /// The anchored claim, live.
-    Claim(String),
+    NodeClaim(String),
     /// What runs on a candidate's node.
-    Load {
+    NodeLoad {
         /// The candidate.
         claim: String,
         /// Its node.
@@ -55,7 +55,7 @@ pub enum Look {
 
 /// One request. Updates and deletes carry what the decision saw.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Request {
+pub enum Write {
     /// A merge patch of annotations with the observed resourceVersion.
     Patch(Patch),
     /// Creates the placeholder; its name is deterministic, so that a second one is a conflict.
@@ -80,7 +80,7 @@ pub enum Request {
 
 /// The kind of a patched object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ObjectKind {
     /// A NodePool.
     NodePool,
     /// A NodeClaim.
@@ -93,7 +93,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
     /// What is patched.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Its name.
     pub name: String,
     /// The observed resourceVersion; a 409 tells that it is another by now.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use noderotation_shared::instant::whole_seconds;
 
-use crate::world::{Claim, Node, World};
+use crate::world::World;
+use noderotation_shared::objects::{Node, NodeClaim};
 
 /// The host that stands in for the candidate's node.
 pub struct Ready<'a> {
@@ -16,7 +17,7 @@ pub struct Ready<'a> {
 }
 
 /// `surge_ready`: the host, or in a few words what is missing.
-pub fn ready<'a>(world: &'a World, candidate: &Claim, started_at: Timestamp) -> Result<Ready<'a>, String> {
+pub fn ready<'a>(world: &'a World, candidate: &NodeClaim, started_at: Timestamp) -> Result<Ready<'a>, String> {
     let Some(placeholder) = &world.placeholder else { return Err("the placeholder is not there yet".into()) };
     if placeholder.meta.deleted.is_some() {
         return Err("the placeholder is terminating".into());

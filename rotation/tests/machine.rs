@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use noderotation_rotation::note::Note;
-use noderotation_rotation::size::Load;
-use noderotation_rotation::step::{Announcement, Kind, Look, Patch, Request, Step};
-use noderotation_rotation::world::{
-    Claim, Evidence, Loss, Marks, Meta, Node, Placeholder, Pool, Reapable, Rule, Ruling, Settings, World,
-};
+use noderotation_rotation::reason::Reason;
+use noderotation_rotation::size::NodeLoad;
+use noderotation_rotation::step::{Announcement, LiveRead, ObjectKind, Patch, Step, Write};
+use noderotation_rotation::world::{Evidence, GoverningPolicy, Reapable, Settings, World};
 use noderotation_rotation::{Decision, decide, placeholder};
 use noderotation_shared::feasibility::Cadence;
+use noderotation_shared::governance::Ungoverned;
 use noderotation_shared::keys;
+use noderotation_shared::objects::{Annotations, Meta, Node, NodeClaim, NodePool, Placeholder};
 use noderotation_shared::policy::Policy;
 use noderotation_shared::quantity::{Quantity, Resources};
 use proptest::prelude::*;
@@ -38,12 +38,12 @@ fn spec() -> Value {
 /// The cluster: what is stored, and how it answers.
 struct Cluster {
     now: Timestamp,
-    pool: Pool,
-    claims: BTreeMap<String, Claim>,
+    pool: NodePool,
+    claims: BTreeMap<String, NodeClaim>,
     nodes: BTreeMap<String, Node>,
     placeholder: Option<Placeholder>,
     policy: Arc<Policy>,
-    lost: Option<Loss>,
+    lost: Option<Ungoverned>,
     stale: bool,
     version: u64,
     told: Vec<Announcement>,
@@ -51,7 +51,7 @@ struct Cluster {
     done: Vec<&'static str>,
     /// A new node takes the placeholder at once.
     provisions: bool,
-    load: Load,
+    load: NodeLoad,
 }
 
 fn meta(name: &str, created: &str) -> Meta {
@@ -64,8 +64,8 @@ fn meta(name: &str, created: &str) -> Meta {
     }
 }
 
-fn claim(name: &str, created: &str) -> Claim {
-    Claim {
+fn claim(name: &str, created: &str) -> NodeClaim {
+    NodeClaim {
         meta: meta(name, created),
         pool: "api".into(),
         expire_after: Some(SignedDuration::from_hours(14 * 24)),
@@ -73,7 +73,7 @@ fn claim(name: &str, created: &str) -> Claim {
         node: format!("node-{name}").into(),
         ready: true,
         capacity: Arc::new(cpu("4")),
-        ..Claim::default()
+        ..NodeClaim::default()
     }
 }
 
@@ -99,11 +99,11 @@ impl Cluster {
         let nodes = [node("node-old"), node("node-young")];
         Self {
             now: at(NOW),
-            pool: Pool {
+            pool: NodePool {
                 meta: meta("api", "2026-01-01T00:00:00Z"),
                 expire_after: Some(SignedDuration::from_hours(14 * 24)),
                 termination_grace_period: Some(SignedDuration::from_hours(1)),
-                ..Pool::default()
+                ..NodePool::default()
             },
             claims: claims.into_iter().map(|c| (c.meta.name.to_string(), c)).collect(),
             nodes: nodes.into_iter().map(|n| (n.meta.name.to_string(), n)).collect(),
@@ -115,15 +115,15 @@ impl Cluster {
             told: Vec::new(),
             done: Vec::new(),
             provisions: true,
-            load: Load { moving: cpu("1"), pods: 1, allocatable: Some(cpu("4")), ..Load::default() },
+            load: NodeLoad { moving: cpu("1"), pods: 1, allocatable: Some(cpu("4")), ..NodeLoad::default() },
         }
     }
 
     fn world(&self) -> World {
         let anchored = self.pool.anchor().and_then(|name| self.claims.get(name)).cloned().map(Arc::new);
-        let ruling = match &self.lost {
-            Some(loss) => Ruling::Lost(loss.clone()),
-            None => Ruling::Governed(Rule {
+        let governance = match &self.lost {
+            Some(loss) => Err(loss.clone()),
+            None => Ok(GoverningPolicy {
                 name: "p".into(),
                 policy: self.policy.clone(),
                 cadence: Cadence::of(&self.policy, self.now),
@@ -131,7 +131,7 @@ impl Cluster {
         };
         World {
             pool: self.pool.clone(),
-            ruling,
+            governance,
             claims: self.claims.values().filter(|c| *c.pool == *"api").cloned().map(Arc::new).collect(),
             placeholder: anchored
                 .as_ref()
@@ -159,12 +159,12 @@ impl Cluster {
             let decision = decide(&world, self.now);
             match &decision.step {
                 None => return decision,
-                Some(Step::Look(look)) => self.look(look, &mut evidence),
+                Some(Step::Read(read)) => self.read(read, &mut evidence),
                 Some(Step::Do(act)) => {
                     if self.done.len() >= requests {
                         return decision;
                     }
-                    let is_claims = matches!(&act.request, Request::Patch(Patch { kind: Kind::NodeClaim, .. }));
+                    let is_claims = matches!(&act.request, Write::Patch(Patch { kind: ObjectKind::NodeClaim, .. }));
                     self.apply(&act.request, &mut evidence);
                     evidence.claim_confirmed |= is_claims;
                     self.done.push(act.name);
@@ -179,18 +179,20 @@ impl Cluster {
         self.pass(usize::MAX)
     }
 
-    fn look(&self, look: &Look, evidence: &mut Evidence) {
-        match look {
-            Look::Claim(name) => match self.claims.get(name) {
+    fn read(&self, wanted: &LiveRead, evidence: &mut Evidence) {
+        match wanted {
+            LiveRead::NodeClaim(name) => match self.claims.get(name) {
                 Some(_) => evidence.claim_confirmed = true,
                 None => evidence.claim_gone = true,
             },
-            Look::Load { claim, .. } => {
+            LiveRead::NodeLoad { claim, .. } => {
                 evidence.loads.insert(claim.clone(), self.load.clone());
             }
-            Look::Surge { .. } => evidence.surge_confirmed = true,
-            Look::Nomination { .. } => evidence.nominated = Some(self.claims.contains_key("new").then(|| "new".into())),
-            Look::SurgeClaim(name) => {
+            LiveRead::Surge { .. } => evidence.surge_confirmed = true,
+            LiveRead::Nomination { .. } => {
+                evidence.nominated = Some(self.claims.contains_key("new").then(|| "new".into()));
+            }
+            LiveRead::SurgeClaim(name) => {
                 evidence.surge_claim = Some(match self.claims.get(name) {
                     Some(c) if c.meta.deleted.is_none() => {
                         Reapable::Exists { uid: c.meta.uid.to_string(), created: c.meta.created, strangers: Vec::new() }
@@ -206,39 +208,39 @@ impl Cluster {
         self.version.to_string().into()
     }
 
-    fn apply(&mut self, request: &Request, evidence: &mut Evidence) {
+    fn apply(&mut self, request: &Write, evidence: &mut Evidence) {
         let version = self.next_version();
         match request {
-            Request::Patch(patch) => {
+            Write::Patch(patch) => {
                 let meta = match patch.kind {
-                    Kind::NodePool => &mut self.pool.meta,
-                    Kind::NodeClaim => &mut self.claims.get_mut(&patch.name).unwrap().meta,
-                    Kind::Node => {
+                    ObjectKind::NodePool => &mut self.pool.meta,
+                    ObjectKind::NodeClaim => &mut self.claims.get_mut(&patch.name).unwrap().meta,
+                    ObjectKind::Node => {
                         let node = self.nodes.get_mut(&patch.name).unwrap();
                         node.unschedulable = patch.unschedulable.unwrap_or(node.unschedulable);
                         &mut node.meta
                     }
                 };
                 assert_eq!(&*meta.version, patch.version, "a write that is not conditional on what was seen");
-                meta.marks = merged(&meta.marks, patch);
+                meta.annotations = merged(&meta.annotations, patch);
                 meta.version = version;
             }
-            Request::Create(pod) => {
+            Write::Create(pod) => {
                 assert!(self.placeholder.is_none());
                 let name = pod["metadata"]["name"].as_str().unwrap();
                 let claim = pod["metadata"]["annotations"][keys::SURGE_FOR].as_str().unwrap();
                 assert_eq!(name, placeholder::name(claim));
                 let mut meta = meta(name, NOW);
-                meta.marks = Marks::of([(keys::SURGE_FOR, claim)]);
+                meta.annotations = Annotations::of([(keys::SURGE_FOR, claim)]);
                 self.placeholder = Some(Placeholder { meta, phase: "Pending".into(), ..Placeholder::default() });
                 if self.provisions {
                     self.provide();
                 }
             }
-            Request::DeletePlaceholder { uid, .. } => {
+            Write::DeletePlaceholder { uid, .. } => {
                 assert_eq!(&*self.placeholder.take().unwrap().meta.uid, uid);
             }
-            Request::DeleteClaim { name, uid, .. } => {
+            Write::DeleteClaim { name, uid, .. } => {
                 let now = self.now;
                 let claim = self.claims.get_mut(name).unwrap();
                 assert_eq!(&*claim.meta.uid, uid);
@@ -275,55 +277,55 @@ impl Cluster {
     }
 
     fn mark(&self, claim: &str, key: &str) -> Option<String> {
-        self.claims[claim].meta.marks.get(key).map(str::to_owned)
+        self.claims[claim].meta.annotations.get(key).map(str::to_owned)
     }
 
     fn set_pool(&mut self, key: &'static str, value: &str) {
-        self.pool.meta.marks = with(&self.pool.meta.marks, key, value);
+        self.pool.meta.annotations = with(&self.pool.meta.annotations, key, value);
     }
 
     fn set_claim(&mut self, name: &str, key: &'static str, value: &str) {
         let meta = &mut self.claims.get_mut(name).unwrap().meta;
-        meta.marks = with(&meta.marks, key, value);
+        meta.annotations = with(&meta.annotations, key, value);
     }
 
     /// Nothing of a rotation is left anywhere, whichever way it ended.
     fn assert_clean(&self) {
         assert_eq!(self.pool.anchor(), None);
         for key in keys::ANCHOR_SET {
-            assert!(!self.pool.meta.marks.has(key), "{key} is left on the pool");
+            assert!(!self.pool.meta.annotations.has(key), "{key} is left on the pool");
         }
         assert!(self.placeholder.is_none(), "the placeholder is left");
         for node in self.nodes.values() {
             for key in [keys::SURGE_FOR, keys::DO_NOT_DISRUPT, keys::DO_NOT_DISRUPT_OWNED, keys::CORDONED] {
-                assert!(!node.meta.marks.has(key), "{key} is left on {}", node.meta.name);
+                assert!(!node.meta.annotations.has(key), "{key} is left on {}", node.meta.name);
             }
             assert!(!node.unschedulable);
         }
     }
 }
 
-fn with(marks: &Marks, key: &'static str, value: &str) -> Marks {
+fn with(annotations: &Annotations, key: &'static str, value: &str) -> Annotations {
     let patch = Patch {
-        kind: Kind::NodePool,
+        kind: ObjectKind::NodePool,
         name: String::new(),
         version: String::new(),
         annotations: [(key, Some(value.to_owned()))].into(),
         unschedulable: None,
     };
-    merged(marks, &patch)
+    merged(annotations, &patch)
 }
 
-fn merged(marks: &Marks, patch: &Patch) -> Marks {
+fn merged(annotations: &Annotations, patch: &Patch) -> Annotations {
     let mut all: BTreeMap<&str, String> =
-        keys::ALL.iter().filter_map(|k| Some((k.name, marks.get(k.name)?.to_owned()))).collect();
+        keys::ALL.iter().filter_map(|k| Some((k.name, annotations.get(k.name)?.to_owned()))).collect();
     for (key, value) in &patch.annotations {
         match value {
             Some(value) => all.insert(key, value.clone()),
             None => all.remove(key),
         };
     }
-    Marks::of(all.iter().map(|(k, v)| (*k, v.as_str())))
+    Annotations::of(all.iter().map(|(k, v)| (*k, v.as_str())))
 }
 
 const WHOLE_PATH: [&str; 12] = [
@@ -346,8 +348,8 @@ fn the_path_of_one_rotation() {
     let mut c = Cluster::new(&spec());
     c.run();
     assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("draining"));
-    assert_eq!(c.pool.meta.marks.get(keys::SURGE_PATH), Some("provisioned"));
-    assert_eq!(c.nodes["node-new"].meta.marks.get(keys::SURGE_FOR), Some("old"));
+    assert_eq!(c.pool.meta.annotations.get(keys::SURGE_PATH), Some("provisioned"));
+    assert_eq!(c.nodes["node-new"].meta.annotations.get(keys::SURGE_FOR), Some("old"));
     c.after(600).drained("old");
     c.run();
     let mut names = c.done.clone();
@@ -355,7 +357,7 @@ fn the_path_of_one_rotation() {
     assert_eq!(names, WHOLE_PATH);
     assert_eq!(c.done.len(), 13, "writes of one rotation: {:?}", c.done);
     c.assert_clean();
-    assert_eq!(c.pool.meta.marks.get(keys::LAST_ROTATION_AT), Some("2026-12-04T18:10:00Z"));
+    assert_eq!(c.pool.meta.annotations.get(keys::LAST_ROTATION_AT), Some("2026-12-04T18:10:00Z"));
     let Some(Announcement::Completed { mode, surge_path, surge_wait, drain, .. }) = c.told.last() else {
         panic!("{:?}", c.told)
     };
@@ -399,7 +401,7 @@ fn a_surge_that_never_comes_is_rolled_back() {
     let mut c = Cluster::new(&spec());
     c.provisions = false;
     c.run();
-    let note = |d: &Decision| d.notes.iter().any(|n| matches!(n, Note::AwaitingSurge { .. }));
+    let note = |d: &Decision| d.notes.iter().any(|n| matches!(n, Reason::AwaitingSurge { .. }));
     let decision = c.after(60).run();
     assert!(note(&decision));
     assert_eq!(decision.wake_at, Some(at("2026-12-04T18:15:00.000000001Z")), "exactly when readyTimeout is over");
@@ -414,7 +416,7 @@ fn a_surge_that_never_comes_is_rolled_back() {
     assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("failed"));
     assert_eq!(c.mark("old", keys::RETRY_COUNT).as_deref(), Some("1"));
     assert_eq!((c.mark("old", keys::STARTED_AT), c.mark("old", keys::SURGE_CLAIM)), (None, None));
-    assert_eq!(c.pool.meta.marks.get(keys::LAST_FAILURE_AT), Some("2026-12-04T18:15:00Z"));
+    assert_eq!(c.pool.meta.annotations.get(keys::LAST_FAILURE_AT), Some("2026-12-04T18:15:00Z"));
     let order: Vec<_> = c.done.iter().skip_while(|n| **n != "rollback-placeholder").copied().collect();
     assert_eq!(order, ["rollback-placeholder", "reap", "unfreeze", "failed", "release-failed"]);
     let Some(Announcement::AttemptFailed { retry_count, next_attempt_at, .. }) =
@@ -427,7 +429,7 @@ fn a_surge_that_never_comes_is_rolled_back() {
     c.claims.remove("new");
     c.provisions = true;
     let decision = c.run();
-    assert_eq!(decision.census.in_backoff, 1);
+    assert_eq!(decision.counts.in_backoff, 1);
     c.now = at("2026-12-04T18:45:00Z");
     c.run();
     assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("draining"));
@@ -441,7 +443,7 @@ fn a_placeholder_without_a_node_is_told_when_it_is_late() {
     c.provisions = false;
     c.run();
     c.placeholder.as_mut().unwrap().unschedulable = Some("0/3 nodes are available".into());
-    let told = |d: &Decision| d.notes.iter().any(|n| matches!(n, Note::SurgeUnschedulable { .. }));
+    let told = |d: &Decision| d.notes.iter().any(|n| matches!(n, Reason::SurgeUnschedulable { .. }));
     let decision = c.after(10).run();
     assert!(!told(&decision));
     assert_eq!(decision.wake_at, Some(at("2026-12-04T18:05:00Z")));
@@ -463,7 +465,9 @@ fn a_foreign_deletion_while_pending_drops_the_placeholder_first() {
         c.told.iter().rfind(|a| !matches!(a, Announcement::Unfroze { .. })),
         Some(Announcement::Expired { phase: "pending", .. })
     ));
-    assert!(!c.pool.meta.marks.has(keys::LAST_ROTATION_AT) && !c.pool.meta.marks.has(keys::LAST_FAILURE_AT));
+    assert!(
+        !c.pool.meta.annotations.has(keys::LAST_ROTATION_AT) && !c.pool.meta.annotations.has(keys::LAST_FAILURE_AT)
+    );
 }
 
 #[test]
@@ -477,46 +481,46 @@ fn each_gate_shuts_and_says_so() {
         (decision.notes, decision.wake_at.map(|t| t.to_string()))
     };
     let (n, wake) = notes(&|c| c.set_pool(keys::FREEZE, "2026-12-04T19:30:00Z"));
-    assert_eq!((n, wake.as_deref()), (vec![Note::Frozen(at("2026-12-04T19:30:00Z"))], Some("2026-12-04T19:30:00Z")));
+    assert_eq!((n, wake.as_deref()), (vec![Reason::Frozen(at("2026-12-04T19:30:00Z"))], Some("2026-12-04T19:30:00Z")));
     let (n, _) = notes(&|c| c.set_pool(keys::FREEZE, "72h"));
-    assert_eq!(n, [Note::FreezeUnreadable("72h".into())]);
+    assert_eq!(n, [Reason::FreezeUnreadable("72h".into())]);
     let (n, wake) = notes(&|c| c.set_pool(keys::LAST_ROTATION_AT, "2026-12-04T17:55:00Z"));
     assert_eq!(
         (n, wake.as_deref()),
-        (vec![Note::Cooldown { until: at("2026-12-04T18:05:00Z") }], Some("2026-12-04T18:05:00Z"))
+        (vec![Reason::Cooldown { until: at("2026-12-04T18:05:00Z") }], Some("2026-12-04T18:05:00Z"))
     );
     let (n, _) = notes(&|c| c.set_pool(keys::LAST_FAILURE_AT, "2026-12-04T17:55:00Z"));
-    assert_eq!(n, [Note::FailurePause { until: at("2026-12-04T18:05:00Z") }]);
-    assert_eq!(notes(&|c| c.pool.is_static = true).0, [Note::StaticNodePool]);
-    assert_eq!(notes(&|c| c.stale = true).0, [Note::StaleView]);
-    assert_eq!(notes(&|c| c.pool.meta.deleted = Some(c.now)).0, [Note::PoolDeleting]);
-    assert_eq!(notes(&|c| c.set_claim("young", keys::STATE, "draining")).0, [Note::DrainUnanchored("young".into())]);
+    assert_eq!(n, [Reason::FailurePause { until: at("2026-12-04T18:05:00Z") }]);
+    assert_eq!(notes(&|c| c.pool.is_static = true).0, [Reason::StaticNodePool]);
+    assert_eq!(notes(&|c| c.stale = true).0, [Reason::StaleView]);
+    assert_eq!(notes(&|c| c.pool.meta.deleted = Some(c.now)).0, [Reason::PoolDeleting]);
+    assert_eq!(notes(&|c| c.set_claim("young", keys::STATE, "draining")).0, [Reason::DrainUnanchored("young".into())]);
     let (n, _) = notes(&|c| c.pool.expire_after = Some(SignedDuration::from_hours(24)));
-    assert!(matches!(n.as_slice(), [Note::Fatal(codes)] if codes[0].name() == "ANonPositive"), "{n:?}");
+    assert!(matches!(n.as_slice(), [Reason::Fatal(codes)] if codes[0].name() == "ANonPositive"), "{n:?}");
     let (n, wake) = notes(&|c| {
-        c.pool.meta.marks = Marks::default();
+        c.pool.meta.annotations = Annotations::default();
         c.now = at("2026-12-04T16:59:59Z");
     });
-    assert_eq!(n, [Note::WindowClosed { opens: Some(at("2026-12-04T17:00:00Z")) }]);
+    assert_eq!(n, [Reason::WindowClosed { opens: Some(at("2026-12-04T17:00:00Z")) }]);
     assert_eq!(wake.as_deref(), Some("2026-12-04T17:00:00Z"), "the next look is at the opening itself");
     let (n, _) = notes(&|c| {
         c.pool.limits = cpu("8500m");
     });
     assert!(
-        matches!(n.as_slice(), [Note::InsufficientHeadroom { wanted, remaining, .. }] if wanted == "1" && remaining == "500m"),
+        matches!(n.as_slice(), [Reason::InsufficientHeadroom { wanted, remaining, .. }] if wanted == "1" && remaining == "500m"),
         "{n:?}"
     );
     let (n, _) = notes(&|c| {
         c.claims.get_mut("old").unwrap().ready = false;
     });
-    assert_eq!(n, [Note::NoCandidate]);
+    assert_eq!(n, [Reason::NoCandidate]);
     // a stamp from the future, or unreadable, holds nothing
     let mut c = Cluster::new(&spec());
     c.set_pool(keys::LAST_ROTATION_AT, "2026-12-04T18:06:00Z");
     c.set_pool(keys::LAST_FAILURE_AT, "yesterday");
     c.set_claim("young", keys::ROTATE, "today");
     let told: Vec<String> =
-        c.decide().notes.iter().filter(|n| matches!(n, Note::Unreadable { .. })).map(ToString::to_string).collect();
+        c.decide().notes.iter().filter(|n| matches!(n, Reason::Unreadable { .. })).map(ToString::to_string).collect();
     assert_eq!(told.len(), 3, "{told:?}");
     assert!(
         told[0].contains("last-failure-at \"yesterday\"")
@@ -575,7 +579,7 @@ fn readiness_is_judged_on_the_host() {
         decision
             .notes
             .iter()
-            .find_map(|n| if let Note::AwaitingSurge { why, .. } = n { Some(why.clone()) } else { None })
+            .find_map(|n| if let Reason::AwaitingSurge { why, .. } = n { Some(why.clone()) } else { None })
             .unwrap_or_default()
     };
     let host = |c: &mut Cluster, change: &dyn Fn(&mut Node)| change(c.nodes.get_mut("node-new").unwrap());
@@ -624,7 +628,9 @@ fn the_forceful_fallback_goes_without_a_surge_only_when_it_is_late() {
 
 #[test]
 fn governance_lost_rolls_back_and_tells_once() {
-    for loss in [Loss::Unmatched, Loss::Conflict(vec!["a".into(), "b".into()]), Loss::Invalid("a".into())] {
+    for loss in
+        [Ungoverned::NoMatch, Ungoverned::Conflict(vec!["a".into(), "b".into()]), Ungoverned::InvalidPolicy("a".into())]
+    {
         let mut c = Cluster::new(&spec());
         c.provisions = false;
         c.run();
@@ -634,7 +640,7 @@ fn governance_lost_rolls_back_and_tells_once() {
         assert_eq!(c.done[before..], ["lost-placeholder", "unfreeze", "lost-claim", "lost-anchor"]);
         c.assert_clean();
         assert_eq!(c.mark("old", keys::STATE), None);
-        assert!(!c.pool.meta.marks.has(keys::WINDOW_OPENED_AT));
+        assert!(!c.pool.meta.annotations.has(keys::WINDOW_OPENED_AT));
         assert!(matches!(c.told.last(), Some(Announcement::GovernanceLost { .. })));
         let before = c.done.len();
         c.run();
@@ -709,15 +715,15 @@ fn two_volumes_in_two_zones_are_refused_and_another_claim_goes() {
     c.claims.get_mut("young").unwrap().meta.created = at("2026-11-23T00:00:00Z");
     c.load.volume_zones = vec![("v1".into(), vec!["a".into()]), ("v2".into(), vec!["b".into()])];
     let decision = c.run();
-    let conflicts = decision.notes.iter().filter(|n| matches!(n, Note::SurgeZoneConflict { .. })).count();
+    let conflicts = decision.notes.iter().filter(|n| matches!(n, Reason::SurgeZoneConflict { .. })).count();
     assert_eq!((conflicts, c.done.as_slice()), (2, ["stamp-window"].as_slice()));
 }
 
-/// Marks of any kind on anything: a decision is made, the same each time, and the next wake-up lies ahead.
+/// Annotations of any kind on anything: a decision is made, the same each time, and the next wake-up lies ahead.
 #[derive(Clone, Debug)]
 enum Mess {
-    Pool(usize, String),
-    Claim(usize, String),
+    NodePool(usize, String),
+    NodeClaim(usize, String),
     Node(usize, String),
     Deleted(u8),
     Placeholder(String, String),
@@ -749,8 +755,8 @@ fn text() -> impl Strategy<Value = String> {
 
 fn mess() -> impl Strategy<Value = Mess> {
     prop_oneof![
-        (0..keys::ALL.len(), text()).prop_map(|(k, t)| Mess::Pool(k, t)),
-        (0..keys::ALL.len(), text()).prop_map(|(k, t)| Mess::Claim(k, t)),
+        (0..keys::ALL.len(), text()).prop_map(|(k, t)| Mess::NodePool(k, t)),
+        (0..keys::ALL.len(), text()).prop_map(|(k, t)| Mess::NodeClaim(k, t)),
         (0..keys::ALL.len(), text()).prop_map(|(k, t)| Mess::Node(k, t)),
         (0u8..4).prop_map(Mess::Deleted),
         (text(), text()).prop_map(|(n, p)| Mess::Placeholder(n, p)),
@@ -767,23 +773,23 @@ proptest! {
         let mut c = Cluster::new(&spec());
         for mess in messes {
             match mess {
-                Mess::Pool(k, t) => c.set_pool(keys::ALL[k].name, &t),
-                Mess::Claim(k, t) if c.claims.contains_key("old") => c.set_claim("old", keys::ALL[k].name, &t),
+                Mess::NodePool(k, t) => c.set_pool(keys::ALL[k].name, &t),
+                Mess::NodeClaim(k, t) if c.claims.contains_key("old") => c.set_claim("old", keys::ALL[k].name, &t),
                 Mess::Node(k, t) if c.nodes.contains_key("node-old") => {
                     let node = c.nodes.get_mut("node-old").unwrap();
-                    node.meta.marks = with(&node.meta.marks, keys::ALL[k].name, &t);
+                    node.meta.annotations = with(&node.meta.annotations, keys::ALL[k].name, &t);
                 }
                 Mess::Deleted(0) => c.pool.meta.deleted = Some(c.now),
                 Mess::Deleted(1) => if let Some(o) = c.claims.get_mut("old") { o.meta.deleted = Some(c.now) },
                 Mess::Deleted(_) => if let Some(n) = c.nodes.get_mut("node-old") { n.meta.deleted = Some(c.now) },
                 Mess::Placeholder(n, p) => {
                     let mut meta = meta(&placeholder::name("old"), NOW);
-                    meta.marks = Marks::of([(keys::SURGE_FOR, "old")]);
+                    meta.annotations = Annotations::of([(keys::SURGE_FOR, "old")]);
                     c.placeholder = Some(Placeholder { meta, node: n.into(), phase: p.into(), ..Placeholder::default() });
                 }
                 Mess::Gone(0) => { c.claims.remove("old"); }
                 Mess::Gone(_) => { c.nodes.remove("node-old"); }
-                Mess::Lost(0) => c.lost = Some(Loss::Unmatched),
+                Mess::Lost(0) => c.lost = Some(Ungoverned::NoMatch),
                 _ => {}
             }
         }

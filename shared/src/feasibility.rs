@@ -48,21 +48,21 @@ impl Cadence {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Derived {
     /// `E`; `None` for `Never`.
-    pub e: Option<SignedDuration>,
+    pub expire_after: Option<SignedDuration>,
     /// `tGP`, the stand-in where unset.
-    pub tgp: SignedDuration,
+    pub termination_grace_period: SignedDuration,
     /// `K`.
-    pub k: i64,
+    pub wanted_chances: i64,
     /// `P`; zero where the window never opens.
-    pub p: SignedDuration,
+    pub window_period: SignedDuration,
     /// `D`; `None` where the window never opens or never closes.
-    pub d: Option<SignedDuration>,
+    pub window_length: Option<SignedDuration>,
     /// The shortest closed interval.
-    pub gap: Option<SignedDuration>,
+    pub window_gap: Option<SignedDuration>,
     /// `t_rot`.
-    pub t_rot: SignedDuration,
+    pub rotation_bound: SignedDuration,
     /// `t_rot_est`.
-    pub t_rot_est: SignedDuration,
+    pub rotation_estimate: SignedDuration,
     /// Its drain part, clamped to `tGP`.
     pub drain_estimate: SignedDuration,
     /// Its provisioning part, clamped to `readyTimeout`.
@@ -70,11 +70,11 @@ pub struct Derived {
     /// `leadTime`.
     pub lead_time: SignedDuration,
     /// `A`; `None` under `auto` with `E = Never`.
-    pub a: Option<SignedDuration>,
+    pub age_threshold: Option<SignedDuration>,
     /// `G`.
-    pub g: i64,
+    pub guaranteed_chances: i64,
     /// `C`; 1 when always open, 0 when never.
-    pub c: i64,
+    pub starts_per_window: i64,
 }
 
 /// `t_rot` for a drain bound.
@@ -116,20 +116,20 @@ pub fn derive(policy: &Policy, cadence: &Cadence, pool: &PoolFacts) -> Derived {
         }
     };
     Derived {
-        e: pool.expire_after,
-        tgp,
-        k: policy.chances,
-        p,
-        d,
-        gap,
-        t_rot,
-        t_rot_est,
+        expire_after: pool.expire_after,
+        termination_grace_period: tgp,
+        wanted_chances: policy.chances,
+        window_period: p,
+        window_length: d,
+        window_gap: gap,
+        rotation_bound: t_rot,
+        rotation_estimate: t_rot_est,
         drain_estimate,
         provisioning_estimate,
         lead_time,
-        a,
-        g,
-        c,
+        age_threshold: a,
+        guaranteed_chances: g,
+        starts_per_window: c,
     }
 }
 
@@ -261,7 +261,7 @@ pub fn findings(
             Code::ExclusionStarvesClaims,
             format!(
                 "because of exclusions {starved} NodeClaims have fewer than {} windows left before they expire: shorten an exclusion or add a window",
-                derived.k
+                derived.wanted_chances
             ),
         );
     }
@@ -269,8 +269,8 @@ pub fn findings(
 }
 
 fn age(policy: &Policy, d: &Derived, add: &mut impl FnMut(Code, String)) {
-    match d.k {
-        ..1 => add(Code::KBelowOne, format!("minRotationChances is {}: no node would ever be due", d.k)),
+    match d.wanted_chances {
+        ..1 => add(Code::KBelowOne, format!("minRotationChances is {}: no node would ever be due", d.wanted_chances)),
         1 => add(
             Code::KBelowTwo,
             "minRotationChances is 1: a node whose only window fails expires at Karpenter's hour; write 2".into(),
@@ -279,13 +279,13 @@ fn age(policy: &Policy, d: &Derived, add: &mut impl FnMut(Code, String)) {
     }
     match policy.threshold {
         Threshold::Auto => {
-            let (Some(a), Some(e)) = (d.a, d.e) else { return };
+            let (Some(a), Some(e)) = (d.age_threshold, d.expire_after) else { return };
             let sum = format!(
                 "expireAfter {} − ({} × {} between windows + {} for one rotation)",
                 human(e),
-                d.k,
-                human(d.p),
-                human(d.t_rot)
+                d.wanted_chances,
+                human(d.window_period),
+                human(d.rotation_bound)
             );
             if !a.is_positive() {
                 add(
@@ -295,7 +295,7 @@ fn age(policy: &Policy, d: &Derived, add: &mut impl FnMut(Code, String)) {
                         human(a)
                     ),
                 );
-            } else if a < d.p {
+            } else if a < d.window_period {
                 add(Code::AVeryAggressive, aggressive(&format!("{sum} = {}", human(a)), d));
             }
         }
@@ -304,25 +304,28 @@ fn age(policy: &Policy, d: &Derived, add: &mut impl FnMut(Code, String)) {
                 add(Code::OverrideNonPositive, format!("ageThreshold {} is not above zero", format(age)));
                 return;
             }
-            if age < d.p {
+            if age < d.window_period {
                 add(Code::AVeryAggressive, aggressive(&format!("ageThreshold is {}", human(age)), d));
             }
-            let Some(e) = d.e else { return };
+            let Some(e) = d.expire_after else { return };
             let room = format!(
                 "between ageThreshold {} and expireAfter {} less {} for one rotation",
                 human(age),
                 human(e),
-                human(d.t_rot)
+                human(d.rotation_bound)
             );
-            if d.g < 1 {
+            if d.guaranteed_chances < 1 {
                 add(
                     Code::OverrideGBelowOne,
                     format!("{room} no window is sure to open: lower ageThreshold, or write auto"),
                 );
-            } else if d.g < d.k {
+            } else if d.guaranteed_chances < d.wanted_chances {
                 add(
                     Code::OverrideGBelowK,
-                    format!("{room} only {} windows are sure to open, fewer than the {} wanted", d.g, d.k),
+                    format!(
+                        "{room} only {} windows are sure to open, fewer than the {} wanted",
+                        d.guaranteed_chances, d.wanted_chances
+                    ),
                 );
             }
         }
@@ -330,7 +333,7 @@ fn age(policy: &Policy, d: &Derived, add: &mut impl FnMut(Code, String)) {
 }
 
 fn aggressive(age: &str, d: &Derived) -> String {
-    format!("{age}, less than the {} between windows: nearly every window rotates every node", human(d.p))
+    format!("{age}, less than the {} between windows: nearly every window rotates every node", human(d.window_period))
 }
 
 fn settings(policy: &Policy, pool: &PoolFacts, d: &Derived, add: &mut impl FnMut(Code, String)) {
@@ -338,13 +341,13 @@ fn settings(policy: &Policy, pool: &PoolFacts, d: &Derived, add: &mut impl FnMut
     if pool.termination_grace_period.is_none() {
         add(Code::TGPUnset, "the NodePool's template has no terminationGracePeriod: nothing bounds a drain; 1h stands in for it in these figures".into());
     }
-    if let Some(e) = pool.expire_after.filter(|e| e.saturating_add(d.tgp) > HARD_CAP) {
+    if let Some(e) = pool.expire_after.filter(|e| e.saturating_add(d.termination_grace_period) > HARD_CAP) {
         add(
             Code::HardCapExceeded,
             format!(
                 "expireAfter {} + terminationGracePeriod {} exceeds the 21d that EKS Auto Mode allows",
                 human(e),
-                human(d.tgp)
+                human(d.termination_grace_period)
             ),
         );
     }
@@ -358,13 +361,13 @@ fn settings(policy: &Policy, pool: &PoolFacts, d: &Derived, add: &mut impl FnMut
             ),
         );
     }
-    if let Some(given) = surge.drain_estimate.filter(|given| *given > d.tgp) {
+    if let Some(given) = surge.drain_estimate.filter(|given| *given > d.termination_grace_period) {
         add(
             Code::DrainEstimateAboveTGP,
             format!(
                 "drainEstimate {} exceeds terminationGracePeriod {}, which is used instead",
                 human(given),
-                human(d.tgp)
+                human(d.termination_grace_period)
             ),
         );
     }
@@ -390,10 +393,10 @@ fn settings(policy: &Policy, pool: &PoolFacts, d: &Derived, add: &mut impl FnMut
 }
 
 fn throughput(policy: &Policy, cadence: &Cadence, pool: &PoolFacts, d: &Derived, add: &mut impl FnMut(Code, String)) {
-    let slot = d.t_rot_est.saturating_add(policy.surge.cooldown_after);
+    let slot = d.rotation_estimate.saturating_add(policy.surge.cooldown_after);
     let n = pool.claims;
     // without a deadline, or due from birth, there is no rate at which nodes come due
-    let coming_due = d.a.filter(|a| a.is_positive() && d.e.is_some());
+    let coming_due = d.age_threshold.filter(|a| a.is_positive() && d.expire_after.is_some());
     match cadence.measures {
         Measures::Never => {}
         Measures::Always => {
@@ -408,7 +411,7 @@ fn throughput(policy: &Policy, cadence: &Cadence, pool: &PoolFacts, d: &Derived,
                     ),
                 );
             }
-            if d.e.is_some() && need > d.lead_time {
+            if d.expire_after.is_some() && need > d.lead_time {
                 add(
                     Code::ThroughputBurstShortfall,
                     format!(
@@ -420,21 +423,24 @@ fn throughput(policy: &Policy, cadence: &Cadence, pool: &PoolFacts, d: &Derived,
             }
         }
         Measures::Recurring(period) => {
-            if let Some(a) = coming_due.filter(|a| times(*a, d.c) < times(d.p, n)) {
+            if let Some(a) = coming_due.filter(|a| times(*a, d.starts_per_window) < times(d.window_period, n)) {
                 add(
                     Code::ThroughputBelowArrival,
                     format!(
                         "{} rotations fit into a window, windows are {} apart, and {n} nodes come due every {}: lengthen the windows or open them more often",
-                        d.c,
-                        human(d.p),
+                        d.starts_per_window,
+                        human(d.window_period),
                         human(a)
                     ),
                 );
             }
-            if d.e.is_some() && n > d.k.saturating_mul(d.c) {
+            if d.expire_after.is_some() && n > d.wanted_chances.saturating_mul(d.starts_per_window) {
                 add(
                     Code::ThroughputBurstShortfall,
-                    format!("{n} nodes due at once do not fit into {} windows of {} rotations", d.k, d.c),
+                    format!(
+                        "{n} nodes due at once do not fit into {} windows of {} rotations",
+                        d.wanted_chances, d.starts_per_window
+                    ),
                 );
             }
             if slot > period.gap {

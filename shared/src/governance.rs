@@ -1,13 +1,15 @@
 //! Which policy governs a NodePool (§4).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
+use crate::admission::messages;
+use crate::field_error::{FieldError, FieldErrors};
 use crate::policy::{Policy, PoolSelector};
-use crate::problem::{Problem, Problems};
 
 /// A RotationPolicy as it is stored, right or wrong.
 #[derive(Clone, Debug)]
@@ -19,7 +21,7 @@ pub struct StoredPolicy {
     /// The selector; `None` when it cannot be read, and then the policy selects nothing.
     pub selector: Option<PoolSelector>,
     /// The policy, or everything that is wrong with it.
-    pub verdict: Result<Arc<Policy>, Problems>,
+    pub verdict: Result<Arc<Policy>, FieldErrors>,
 }
 
 impl StoredPolicy {
@@ -31,31 +33,48 @@ impl StoredPolicy {
             .and_then(|selector| PoolSelector::try_from(&selector).ok());
         let mut verdict = Policy::from_json(spec).map(Arc::new);
         if selector.is_none() && verdict.is_ok() {
-            let problem = Problem::new("spec.nodePoolSelector", "", "cannot be read", "a standard label selector");
-            verdict = Err(Problems(vec![problem]));
+            let problem = FieldError::new("spec.nodePoolSelector", "", "cannot be read", "a standard label selector");
+            verdict = Err(FieldErrors(vec![problem]));
         }
         Self { name: name.to_owned(), generation, selector, verdict }
     }
 }
 
-/// Who governs a pool.
-#[derive(Clone, Debug)]
-pub enum Governance<'a> {
-    /// This valid policy.
-    Governed(&'a StoredPolicy, &'a Arc<Policy>),
-    /// No policy matches: the pool is not rotated.
-    Unmatched,
-    /// Two or more at the highest specificity: none of them governs.
-    Conflict(Vec<&'a StoredPolicy>),
-    /// The winner is invalid: the pool is blocked, not handed to the runner-up.
-    Invalid(&'a StoredPolicy, &'a Problems),
+/// Why no policy governs a NodePool (§4). Nothing rotates there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ungoverned {
+    /// No policy's selector matches the NodePool's labels. There is no implicit default.
+    NoMatch,
+    /// Two or more policies match at the highest specificity; their names, sorted.
+    Conflict(Vec<String>),
+    /// The winning policy, by name, is invalid. The NodePool is not handed to the runner-up.
+    InvalidPolicy(String),
 }
 
-/// Resolves who governs a pool with these labels. Policies of a conflict come sorted by name.
+impl fmt::Display for Ungoverned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoMatch => write!(f, "no RotationPolicy selects this NodePool"),
+            Self::Conflict(names) => write!(
+                f,
+                "{} are equally specific, so none of them governs this NodePool: add a label to the selector of one",
+                messages::policies(names)
+            ),
+            Self::InvalidPolicy(name) => {
+                write!(f, "RotationPolicy {name} governs this NodePool but is invalid; its Ready condition says why")
+            }
+        }
+    }
+}
+
+/// The valid policy that governs a NodePool: as it is stored, and as it was parsed.
+pub type Governor<'a> = (&'a StoredPolicy, &'a Arc<Policy>);
+
+/// Resolves which policy governs a NodePool with these labels (§4): the valid winner, or why there is none.
 pub fn govern<'a>(
     labels: &BTreeMap<String, String>,
     policies: impl IntoIterator<Item = &'a StoredPolicy>,
-) -> Governance<'a> {
+) -> Result<Governor<'a>, Ungoverned> {
     let mut highest = 0;
     let mut winners: Vec<&StoredPolicy> = Vec::new();
     for policy in policies {
@@ -69,14 +88,15 @@ pub fn govern<'a>(
         }
     }
     match winners.as_slice() {
-        [] => Governance::Unmatched,
+        [] => Err(Ungoverned::NoMatch),
         [winner] => match &winner.verdict {
-            Ok(policy) => Governance::Governed(winner, policy),
-            Err(problems) => Governance::Invalid(winner, problems),
+            Ok(policy) => Ok((winner, policy)),
+            Err(_) => Err(Ungoverned::InvalidPolicy(winner.name.clone())),
         },
         _ => {
-            winners.sort_by(|a, b| a.name.cmp(&b.name));
-            Governance::Conflict(winners)
+            let mut names: Vec<String> = winners.iter().map(|policy| policy.name.clone()).collect();
+            names.sort();
+            Err(Ungoverned::Conflict(names))
         }
     }
 }
@@ -101,10 +121,10 @@ mod tests {
 
     fn winner(labels: &BTreeMap<String, String>, policies: &[StoredPolicy]) -> String {
         match govern(labels, policies) {
-            Governance::Governed(p, _) => p.name.clone(),
-            Governance::Unmatched => "-".into(),
-            Governance::Conflict(ps) => ps.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join("="),
-            Governance::Invalid(p, _) => format!("!{}", p.name),
+            Ok((p, _)) => p.name.clone(),
+            Err(Ungoverned::NoMatch) => "-".into(),
+            Err(Ungoverned::Conflict(names)) => names.join("="),
+            Err(Ungoverned::InvalidPolicy(name)) => format!("!{name}"),
         }
     }
 

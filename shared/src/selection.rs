@@ -14,7 +14,7 @@ use crate::schedule::{Occurrence, Schedule};
 
 /// What selection needs to know of a NodeClaim and its Node.
 #[derive(Clone, Debug)]
-pub struct Subject<'a> {
+pub struct Candidate<'a> {
     /// The claim's name.
     pub name: &'a str,
     /// Its `creationTimestamp`.
@@ -30,13 +30,13 @@ pub struct Subject<'a> {
     /// It has a `deletionTimestamp`.
     pub deleting: bool,
     /// Our state on it.
-    pub state: State,
+    pub state: RotationState,
     /// Readable `failed-at`.
     pub failed_at: Option<Timestamp>,
     /// `retry-count`, at least 1 once it failed.
     pub retry_count: i64,
     /// The operator's request.
-    pub request: Option<Request>,
+    pub request: Option<RotateRequest>,
     /// Its Node.
     pub node: Option<Host>,
 }
@@ -54,7 +54,7 @@ pub struct Host {
 
 /// `noderotation.io/state` (§15).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
+pub enum RotationState {
     /// Absent.
     #[default]
     Empty,
@@ -68,7 +68,7 @@ pub enum State {
     Expired,
 }
 
-impl State {
+impl RotationState {
     /// The word that is stored; empty for none.
     pub fn word(self) -> &'static str {
         match self {
@@ -83,7 +83,7 @@ impl State {
 
 /// `noderotation.io/rotate`: the operator's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum RotateRequest {
     /// Also outside the window and the pauses.
     Now,
     /// Due whatever its age.
@@ -93,7 +93,7 @@ pub enum Request {
 /// Why a claim is not eligible; the name is what the census counts and `explain` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "§7 defines each")]
-pub enum Reason {
+pub enum Ineligible {
     NotDue,
     NotReady,
     Disrupting,
@@ -106,24 +106,24 @@ pub enum Reason {
 }
 
 /// One condition with the reason that its failure has.
-type Condition = (Reason, fn(&Subject<'_>, &Judgement) -> bool);
+type Condition = (Ineligible, fn(&Candidate<'_>, &Eligibility) -> bool);
 
 /// The table of §7: each row holds, or names why not.
 const CONDITIONS: [Condition; 9] = [
-    (Reason::NotDue, |_, j| j.due),
-    (Reason::NotReady, |s, _| s.ready && s.node.is_none_or(|n| n.ready)),
-    (Reason::Disrupting, |s, _| !s.disrupting && s.node.is_none_or(|n| !n.disrupted)),
-    (Reason::Deleting, |s, _| !s.deleting),
-    (Reason::InFlight, |s, _| !matches!(s.state, State::Pending | State::Draining)),
-    (Reason::Expired, |s, _| s.state != State::Expired),
-    (Reason::InBackoff, |_, j| !j.in_backoff),
-    (Reason::OptedOut, |s, _| s.node.is_none_or(|n| !n.opted_out)),
-    (Reason::NoNode, |s, _| s.node.is_some()),
+    (Ineligible::NotDue, |_, j| j.due),
+    (Ineligible::NotReady, |s, _| s.ready && s.node.is_none_or(|n| n.ready)),
+    (Ineligible::Disrupting, |s, _| !s.disrupting && s.node.is_none_or(|n| !n.disrupted)),
+    (Ineligible::Deleting, |s, _| !s.deleting),
+    (Ineligible::InFlight, |s, _| !matches!(s.state, RotationState::Pending | RotationState::Draining)),
+    (Ineligible::Expired, |s, _| s.state != RotationState::Expired),
+    (Ineligible::InBackoff, |_, j| !j.in_backoff),
+    (Ineligible::OptedOut, |s, _| s.node.is_none_or(|n| !n.opted_out)),
+    (Ineligible::NoNode, |s, _| s.node.is_some()),
 ];
 
 /// What time decides about a claim.
 #[derive(Clone, Copy, Debug)]
-pub struct Judgement {
+pub struct Eligibility {
     /// The claim's deadline; `None` for `E = Never`.
     pub deadline: Option<Timestamp>,
     /// When it comes (or came) due without a request; `None` for never.
@@ -139,44 +139,44 @@ pub struct Judgement {
 }
 
 /// Judges a claim by the clock.
-pub fn judge(policy: &Policy, cadence: &Cadence, subject: &Subject<'_>, now: Timestamp) -> Judgement {
-    let deadline = subject.expire_after.map(|e| plus(subject.created, e));
-    let due_at = due_at(policy, cadence, subject);
-    let backoff_until = backoff_until(policy, subject);
+pub fn assess(policy: &Policy, cadence: &Cadence, candidate: &Candidate<'_>, now: Timestamp) -> Eligibility {
+    let deadline = candidate.expire_after.map(|e| plus(candidate.created, e));
+    let due_at = due_at(policy, cadence, candidate);
+    let backoff_until = backoff_until(policy, candidate);
     // An age of exactly A is not yet beyond it; likewise `now > deadline − leadTime`.
     let due_by_time = due_at.is_some_and(|at| at <= now);
-    let lead = lead_time(policy, cadence, subject.termination_grace_period);
-    Judgement {
+    let lead = lead_time(policy, cadence, candidate.termination_grace_period);
+    Eligibility {
         deadline,
         due_at,
-        due: due_by_time || subject.request.is_some(),
+        due: due_by_time || candidate.request.is_some(),
         backoff_until,
         in_backoff: backoff_until.is_some_and(|until| now < until),
-        short_lead: policy.threshold == Threshold::Auto && subject.expire_after.is_some_and(|e| e <= lead),
+        short_lead: policy.threshold == Threshold::Auto && candidate.expire_after.is_some_and(|e| e <= lead),
     }
 }
 
 /// Every reason why the claim is not eligible; empty means eligible.
-pub fn reasons(subject: &Subject<'_>, judgement: &Judgement) -> Vec<Reason> {
-    CONDITIONS.iter().filter(|(_, holds)| !holds(subject, judgement)).map(|(reason, _)| *reason).collect()
+pub fn ineligible(candidate: &Candidate<'_>, eligibility: &Eligibility) -> Vec<Ineligible> {
+    CONDITIONS.iter().filter(|(_, holds)| !holds(candidate, eligibility)).map(|(reason, _)| *reason).collect()
 }
 
 /// The first instant at which the claim is due by itself. The formula asks for `now > deadline − leadTime`, which at
 /// the resolution of a clock is the next nanosecond.
-fn due_at(policy: &Policy, cadence: &Cadence, subject: &Subject<'_>) -> Option<Timestamp> {
+fn due_at(policy: &Policy, cadence: &Cadence, candidate: &Candidate<'_>) -> Option<Timestamp> {
     const INSTANT_AFTER: SignedDuration = SignedDuration::from_nanos(1);
     match policy.threshold {
-        Threshold::Override(age) => Some(plus(plus(subject.created, age), INSTANT_AFTER)),
+        Threshold::Override(age) => Some(plus(plus(candidate.created, age), INSTANT_AFTER)),
         Threshold::Auto => {
-            let deadline = plus(subject.created, subject.expire_after?);
-            let formula = minus(deadline, lead_time(policy, cadence, subject.termination_grace_period));
-            if formula < subject.created {
+            let deadline = plus(candidate.created, candidate.expire_after?);
+            let formula = minus(deadline, lead_time(policy, cadence, candidate.termination_grace_period));
+            if formula < candidate.created {
                 return Some(plus(formula, INSTANT_AFTER)); // due at once; the calendar cannot make it earlier
             }
-            let end = minus(deadline, rotation_bound(policy, subject.termination_grace_period));
-            let l = latest_chance(&policy.schedule, cadence.measures.p(), policy.chances, subject.created, end);
+            let end = minus(deadline, rotation_bound(policy, candidate.termination_grace_period));
+            let l = latest_chance(&policy.schedule, cadence.measures.p(), policy.chances, candidate.created, end);
             // no such instant after creation: due at once
-            let l = l.unwrap_or(subject.created);
+            let l = l.unwrap_or(candidate.created);
             earliest(Some(plus(formula, INSTANT_AFTER)), Some(l))
         }
     }
@@ -234,12 +234,12 @@ pub fn latest_start(
 }
 
 /// When a failed claim's effective backoff ends; `None` where nothing holds it.
-fn backoff_until(policy: &Policy, subject: &Subject<'_>) -> Option<Timestamp> {
-    if subject.state != State::Failed {
+fn backoff_until(policy: &Policy, candidate: &Candidate<'_>) -> Option<Timestamp> {
+    if candidate.state != RotationState::Failed {
         return None;
     }
     // without a readable failed-at it counts as past its backoff
-    Some(effective_backoff_end(policy, subject.failed_at?, subject.retry_count))
+    Some(effective_backoff_end(policy, candidate.failed_at?, candidate.retry_count))
 }
 
 /// `retryBackoff · 2^(retry-count − 1)`, at most eightfold, clamped to the occurrence in which the failure happened.
@@ -261,14 +261,14 @@ pub fn next_attempt_at(policy: &Policy, failed_at: Timestamp, retry_count: i64) 
 
 /// The order in which eligible claims go: requested ones first; then the earliest deadline (with an override: the
 /// oldest), then the oldest, then by name.
-pub fn order(policy: &Policy, a: (&Subject<'_>, &Judgement), b: (&Subject<'_>, &Judgement)) -> Ordering {
-    let deadline = |j: &Judgement| match policy.threshold {
+pub fn order(policy: &Policy, a: (&Candidate<'_>, &Eligibility), b: (&Candidate<'_>, &Eligibility)) -> Ordering {
+    let deadline = |j: &Eligibility| match policy.threshold {
         Threshold::Auto => j.deadline.unwrap_or(Timestamp::MAX),
         Threshold::Override(_) => Timestamp::MAX,
     };
-    let rank = |s: &Subject<'_>| match s.request {
-        Some(Request::Now) => 0,
-        Some(Request::NextWindow) => 1,
+    let rank = |s: &Candidate<'_>| match s.request {
+        Some(RotateRequest::Now) => 0,
+        Some(RotateRequest::NextWindow) => 1,
         None => 2,
     };
     rank(a.0)

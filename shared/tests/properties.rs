@@ -6,7 +6,7 @@ use noderotation_shared::feasibility::{self, Cadence, PoolFacts};
 use noderotation_shared::instant::plus;
 use noderotation_shared::policy::Policy;
 use noderotation_shared::schedule::{Clock, Day, Entry, Exclusion, Measures, Moment, Schedule};
-use noderotation_shared::selection::{self, Reason, Request, State, Subject, latest_chance};
+use noderotation_shared::selection::{self, Candidate, Ineligible, RotateRequest, RotationState, latest_chance};
 use noderotation_shared::zone;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -220,14 +220,14 @@ proptest! {
         let facts = PoolFacts { expire_after: Some(SignedDuration::from_nanos(e)), termination_grace_period: Some(SignedDuration::from_nanos(tgp)), claims };
         let _ = feasibility::derive(&policy, &cadence, &facts);
         let _ = feasibility::findings(&policy, &cadence, &facts, []);
-        let subject = Subject {
+        let candidate = Candidate {
             name: "c", created: Timestamp::from_second(created.rem_euclid(500_000_000_000) - 250_000_000_000).unwrap(),
             expire_after: facts.expire_after, termination_grace_period: facts.termination_grace_period,
-            ready: true, disrupting: false, deleting: false, state: State::Failed, failed_at: Some(now), retry_count: claims,
+            ready: true, disrupting: false, deleting: false, state: RotationState::Failed, failed_at: Some(now), retry_count: claims,
             request: None, node: None,
         };
-        let judged = selection::judge(&policy, &cadence, &subject, now);
-        let _ = selection::reasons(&subject, &judged);
+        let eligibilities = selection::assess(&policy, &cadence, &candidate, now);
+        let _ = selection::ineligible(&candidate, &eligibilities);
         let _ = selection::next_attempt_at(&policy, now, claims);
     }
 
@@ -264,8 +264,8 @@ fn policy(extra: &Value) -> Policy {
     Policy::from_json(&spec).unwrap()
 }
 
-fn subject(created: &str) -> Subject<'static> {
-    Subject {
+fn candidate(created: &str) -> Candidate<'static> {
+    Candidate {
         name: "c",
         created: created.parse().unwrap(),
         expire_after: Some(SignedDuration::from_hours(14 * 24)),
@@ -273,7 +273,7 @@ fn subject(created: &str) -> Subject<'static> {
         ready: true,
         disrupting: false,
         deleting: false,
-        state: State::Empty,
+        state: RotationState::Empty,
         failed_at: None,
         retry_count: 0,
         request: None,
@@ -297,8 +297,11 @@ fn the_worked_example() {
     };
     let d = feasibility::derive(&policy, &cadence, &facts);
     let hm = |h: i64, m: i64| SignedDuration::from_mins(h * 60 + m);
-    assert_eq!((d.p, d.d, d.gap), (hm(96, 0), Some(hm(4, 0)), Some(hm(68, 0))));
-    assert_eq!((d.t_rot, d.a, d.t_rot_est, d.c, d.g), (hm(1, 17), Some(hm(142, 43)), hm(0, 15), 10, 2));
+    assert_eq!((d.window_period, d.window_length, d.window_gap), (hm(96, 0), Some(hm(4, 0)), Some(hm(68, 0))));
+    assert_eq!(
+        (d.rotation_bound, d.age_threshold, d.rotation_estimate, d.starts_per_window, d.guaranteed_chances),
+        (hm(1, 17), Some(hm(142, 43)), hm(0, 15), 10, 2)
+    );
     assert!(feasibility::findings(&policy, &cadence, &facts, []).is_empty());
     let saturday = self::policy(
         &json!({"maintenanceWindows": [{"timezone": "Asia/Tokyo", "days": ["Sat"], "start": "02:00", "end": "06:00"}]}),
@@ -390,7 +393,9 @@ fn always_open_is_seen_and_has_no_edge() {
 fn a_holiday_makes_nodes_due_earlier() {
     let due = |policy: &Policy| {
         let cadence = Cadence::of(policy, at("2026-12-01T00:00:00Z"));
-        selection::judge(policy, &cadence, &subject("2026-12-14T00:00:00Z"), at("2026-12-15T00:00:00Z")).due_at.unwrap()
+        selection::assess(policy, &cadence, &candidate("2026-12-14T00:00:00Z"), at("2026-12-15T00:00:00Z"))
+            .due_at
+            .unwrap()
     };
     let plain = due(&policy(&json!({})));
     assert_eq!(plain.duration_since(at("2026-12-19T22:43:00Z")), SignedDuration::from_nanos(1));
@@ -420,36 +425,40 @@ fn each_condition_has_its_reason() {
     let policy = policy(&json!({}));
     let now = at("2026-12-13T00:00:00Z");
     let cadence = Cadence::of(&policy, now);
-    let reasons = |change: &dyn Fn(&mut Subject<'_>)| {
-        let mut s = subject("2026-12-01T00:00:00Z");
+    let reasons = |change: &dyn Fn(&mut Candidate<'_>)| {
+        let mut s = candidate("2026-12-01T00:00:00Z");
         change(&mut s);
-        let judged = selection::judge(&policy, &cadence, &s, now);
-        selection::reasons(&s, &judged)
+        let eligibilities = selection::assess(&policy, &cadence, &s, now);
+        selection::ineligible(&s, &eligibilities)
     };
     let host = selection::Host { ready: true, disrupted: false, opted_out: false };
     assert_eq!(reasons(&|_| ()), []);
-    assert_eq!(reasons(&|s| s.created = at("2026-12-12T00:00:00Z")), [Reason::NotDue]);
-    assert_eq!(reasons(&|s| s.expire_after = None), [Reason::NotDue], "never expires, never due");
-    assert_eq!(reasons(&|s| (s.expire_after, s.request) = (None, Some(Request::NextWindow))), []);
-    assert_eq!(reasons(&|s| s.ready = false), [Reason::NotReady]);
-    assert_eq!(reasons(&|s| s.node = Some(selection::Host { ready: false, ..host })), [Reason::NotReady]);
-    assert_eq!(reasons(&|s| s.disrupting = true), [Reason::Disrupting]);
-    assert_eq!(reasons(&|s| s.node = Some(selection::Host { disrupted: true, ..host })), [Reason::Disrupting]);
-    assert_eq!(reasons(&|s| s.deleting = true), [Reason::Deleting]);
-    assert_eq!(reasons(&|s| s.state = State::Pending), [Reason::InFlight]);
-    assert_eq!(reasons(&|s| s.state = State::Draining), [Reason::InFlight]);
-    assert_eq!(reasons(&|s| s.state = State::Expired), [Reason::Expired]);
+    assert_eq!(reasons(&|s| s.created = at("2026-12-12T00:00:00Z")), [Ineligible::NotDue]);
+    assert_eq!(reasons(&|s| s.expire_after = None), [Ineligible::NotDue], "never expires, never due");
+    assert_eq!(reasons(&|s| (s.expire_after, s.request) = (None, Some(RotateRequest::NextWindow))), []);
+    assert_eq!(reasons(&|s| s.ready = false), [Ineligible::NotReady]);
+    assert_eq!(reasons(&|s| s.node = Some(selection::Host { ready: false, ..host })), [Ineligible::NotReady]);
+    assert_eq!(reasons(&|s| s.disrupting = true), [Ineligible::Disrupting]);
+    assert_eq!(reasons(&|s| s.node = Some(selection::Host { disrupted: true, ..host })), [Ineligible::Disrupting]);
+    assert_eq!(reasons(&|s| s.deleting = true), [Ineligible::Deleting]);
+    assert_eq!(reasons(&|s| s.state = RotationState::Pending), [Ineligible::InFlight]);
+    assert_eq!(reasons(&|s| s.state = RotationState::Draining), [Ineligible::InFlight]);
+    assert_eq!(reasons(&|s| s.state = RotationState::Expired), [Ineligible::Expired]);
     assert_eq!(
-        reasons(&|s| (s.state, s.failed_at, s.retry_count) = (State::Failed, Some(at("2026-12-12T23:45:00Z")), 1)),
-        [Reason::InBackoff]
+        reasons(
+            &|s| (s.state, s.failed_at, s.retry_count) = (RotationState::Failed, Some(at("2026-12-12T23:45:00Z")), 1)
+        ),
+        [Ineligible::InBackoff]
     );
     assert_eq!(
-        reasons(&|s| (s.state, s.failed_at, s.retry_count) = (State::Failed, Some(at("2026-12-12T23:30:00Z")), 1)),
+        reasons(
+            &|s| (s.state, s.failed_at, s.retry_count) = (RotationState::Failed, Some(at("2026-12-12T23:30:00Z")), 1)
+        ),
         []
     );
-    assert_eq!(reasons(&|s| s.state = State::Failed), [], "without failed-at it is past its backoff");
-    assert_eq!(reasons(&|s| s.node = Some(selection::Host { opted_out: true, ..host })), [Reason::OptedOut]);
-    assert_eq!(reasons(&|s| s.node = None), [Reason::NoNode]);
+    assert_eq!(reasons(&|s| s.state = RotationState::Failed), [], "without failed-at it is past its backoff");
+    assert_eq!(reasons(&|s| s.node = Some(selection::Host { opted_out: true, ..host })), [Ineligible::OptedOut]);
+    assert_eq!(reasons(&|s| s.node = None), [Ineligible::NoNode]);
 }
 
 // The window is 17:00–21:00 on 2026-12-04; retryBackoff is 30m.
@@ -478,25 +487,25 @@ fn the_order_is_deadline_age_name_and_requests_go_first() {
     let auto = policy(&json!({}));
     let by_age = policy(&json!({"ageThreshold": "24h"}));
     let now = at("2026-12-13T00:00:00Z");
-    let sorted = |policy: &Policy, subjects: &[Subject<'static>]| {
+    let sorted = |policy: &Policy, subjects: &[Candidate<'static>]| {
         let cadence = Cadence::of(policy, now);
-        let mut all: Vec<_> = subjects.iter().map(|s| (s, selection::judge(policy, &cadence, s, now))).collect();
+        let mut all: Vec<_> = subjects.iter().map(|s| (s, selection::assess(policy, &cadence, s, now))).collect();
         all.sort_by(|a, b| selection::order(policy, (a.0, &a.1), (b.0, &b.1)));
         all.iter().map(|(s, _)| s.name).collect::<Vec<_>>()
     };
-    let s = |name: &'static str, created: &str, days: i64, request| Subject {
+    let s = |name: &'static str, created: &str, days: i64, request| Candidate {
         name,
         expire_after: Some(SignedDuration::from_hours(24 * days)),
         request,
-        ..subject(created)
+        ..candidate(created)
     };
     let all = [
         s("late", "2026-12-02T00:00:00Z", 20, None),
         s("b", "2026-12-03T00:00:00Z", 14, None),
         s("a", "2026-12-03T00:00:00Z", 14, None),
         s("older", "2026-12-02T00:00:00Z", 15, None),
-        s("next", "2026-12-12T00:00:00Z", 14, Some(Request::NextWindow)),
-        s("now", "2026-12-12T00:00:00Z", 14, Some(Request::Now)),
+        s("next", "2026-12-12T00:00:00Z", 14, Some(RotateRequest::NextWindow)),
+        s("now", "2026-12-12T00:00:00Z", 14, Some(RotateRequest::Now)),
     ];
     assert_eq!(sorted(&auto, &all), ["now", "next", "older", "a", "b", "late"]);
     assert_eq!(sorted(&by_age, &all), ["now", "next", "late", "older", "a", "b"]);

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use noderotation_shared::api::RotationPolicySpec;
 use noderotation_shared::feasibility::{self, Cadence, PoolFacts};
 use noderotation_shared::policy::Policy;
-use noderotation_shared::selection::{self, State, Subject};
+use noderotation_shared::selection::{self, Candidate, RotationState};
 use noderotation_shared::{duration, instant};
 use serde_json::{Value, json};
 
@@ -71,15 +71,15 @@ fn derived_values_findings_and_due_times_agree() {
         let derived = feasibility::derive(&policy, &cadence, &pool);
         let want = &line["derived"];
         let text = |d: jiff::SignedDuration| Value::from(duration::format(d));
-        assert_eq!(text(derived.a.unwrap()), want["ageThreshold"], "{id} A");
-        assert_eq!(text(derived.t_rot), want["tRot"], "{id} t_rot");
-        assert_eq!(text(derived.t_rot_est), want["tRotEstimate"], "{id} t_rot_est");
+        assert_eq!(text(derived.age_threshold.unwrap()), want["ageThreshold"], "{id} A");
+        assert_eq!(text(derived.rotation_bound), want["tRot"], "{id} t_rot");
+        assert_eq!(text(derived.rotation_estimate), want["tRotEstimate"], "{id} t_rot_est");
         assert_eq!(text(derived.drain_estimate), want["drainEstimate"], "{id} drain");
         assert_eq!(text(derived.provisioning_estimate), want["provisioningEstimate"], "{id} provisioning");
-        assert_eq!(json!(derived.g), want["g"], "{id} G");
-        assert_eq!(json!(derived.c), want["c"], "{id} C");
-        assert_eq!(text(derived.p), want["p"], "{id} P");
-        if let Some(d) = derived.d {
+        assert_eq!(json!(derived.guaranteed_chances), want["g"], "{id} G");
+        assert_eq!(json!(derived.starts_per_window), want["c"], "{id} C");
+        assert_eq!(text(derived.window_period), want["p"], "{id} P");
+        if let Some(d) = derived.window_length {
             assert_eq!(text(d), want["windowLen"], "{id} D");
         }
 
@@ -91,7 +91,7 @@ fn derived_values_findings_and_due_times_agree() {
 
         for node in nodes.iter().filter(|_| was_simulated(&line)) {
             let name = node["name"].as_str().unwrap();
-            let subject = Subject {
+            let candidate = Candidate {
                 name,
                 created: at(&node["createdAt"]),
                 expire_after: optional(&node["expireAfter"]).or(expire_after),
@@ -99,16 +99,16 @@ fn derived_values_findings_and_due_times_agree() {
                 ready: true,
                 disrupting: false,
                 deleting: false,
-                state: State::Empty,
+                state: RotationState::Empty,
                 failed_at: None,
                 retry_count: 1,
                 request: None,
                 node: None,
             };
             let expected = at(&line["eligibleAfter"][name]);
-            let judged = selection::judge(&policy, &cadence, &subject, expected);
-            assert_eq!(judged.due_at.map(instant::whole_seconds), Some(expected), "{id} {name}");
-            assert!(!judged.due, "{id} {name}: due only after the instant");
+            let eligibilities = selection::assess(&policy, &cadence, &candidate, expected);
+            assert_eq!(eligibilities.due_at.map(instant::whole_seconds), Some(expected), "{id} {name}");
+            assert!(!eligibilities.due, "{id} {name}: due only after the instant");
         }
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 use noderotation_rig::cluster::{Reply, exchange};
-use noderotation_shared::admission::marks::is_guarded;
+use noderotation_shared::admission::annotation_guard::is_guarded;
 use noderotation_shared::keys::{self, Carrier, Owner};
 use noderotation_tests::Product;
 use noderotation_tests::ask::{APPLY, Asker, CLAIMS, JSON, MERGE, POOLS, STRATEGIC, claim, pool};
@@ -423,7 +423,7 @@ async fn who_may(actors: &Actors, warns: bool) {
 async fn the_webhook_guards_every_key_on_every_kind() {
     let actors = Actors::install(&[], true).await;
     let webhook = actors.product.webhook.as_ref().unwrap();
-    let guarded = async || webhook.reviews_with("guard/marks").await;
+    let guarded = async || webhook.reviews_with("guard/annotations").await;
     let refusals = nobody_else_changes_a_guarded_key(&actors).await;
     let asked = guarded().await;
     println!("{refusals} refusals by {asked} reviews");

@@ -141,5 +141,7 @@ async fn ordinary_work_asks_nobody_and_goes_on_while_the_webhook_is_down() {
     world::settled(&product.rig, "marked", 1).await.unwrap();
     let claim = world::claims(&product.rig, "marked").await.unwrap().remove(0);
     assert_eq!(claim["metadata"]["labels"]["noderotation.io/team"], "a");
-    assert!(webhook.reviews_with("guard/marks").await > 0 && webhook.reviews_with("verdict=\"warned\"").await > 0);
+    assert!(
+        webhook.reviews_with("guard/annotations").await > 0 && webhook.reviews_with("verdict=\"warned\"").await > 0
+    );
 }

@@ -234,7 +234,7 @@ async fn a_killed_controllers_rotation_goes_on() {
             .await
             .unwrap();
         request(&product, &claims[0]).await;
-        let refused = format!("step=\"{}\",outcome=\"refused\"", gate.step);
+        let refused = format!("step=\"{}\",outcome=\"rejected\"", gate.step);
         rig.wait(&format!("a rotation that stands before {}", gate.step), PATIENCE, async || {
             first.process.check()?;
             Ok(first.sample("noderotation_write_outcomes_total", &refused).await.map(|_| ()))

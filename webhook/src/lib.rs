@@ -10,16 +10,16 @@
 //!   watch of policies and NodePools ──▶ view ───┘ noderotation_shared::admission decides
 //! ```
 //!
-//! It decides with the controller's own rules, writes nothing, and says the same under `dryRun`. It is early warning: what
+//! It decides with the controller's own options, writes nothing, and says the same under `dryRun`. It is early warning: what
 //! slips through here is found by the controller.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
-pub mod answer;
 pub mod args;
-pub mod hooks;
+pub mod caches;
+pub mod handlers;
 pub mod metrics;
-pub mod review;
+pub mod request;
+pub mod response;
 pub mod run;
 pub mod serve;
-pub mod view;

@@ -4,19 +4,19 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use noderotation_cluster::metrics::{Counters, LabelSet, Traffic, WatchAges, page, register_build};
+use noderotation_cluster::metrics::{ClientMetrics, Counters, LabelSet, WatchAges, page, register_build};
 use noderotation_cluster::watch::Freshness;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::hooks::Hook;
+use crate::handlers::Handler;
 
 /// All of it.
 pub struct Metrics {
     registry: Mutex<Registry>,
     /// Requests to the API server and lists.
-    pub traffic: Arc<Traffic>,
+    pub client_metrics: Arc<ClientMetrics>,
     requests: Counters<3>,
     duration: Histogram,
     turned_away: Counters<1>,
@@ -30,22 +30,22 @@ impl Metrics {
         let mut registry = Registry::with_prefix("noderotation");
         let metrics = Self {
             registry: Mutex::default(),
-            traffic: Arc::default(),
+            client_metrics: Arc::default(),
             requests: Counters::default(),
             duration: Histogram::new([0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0]),
             turned_away: Counters::default(),
             certificate_expiry: Gauge::default(),
         };
         let r = &mut registry;
-        r.register("admission_requests", "Reviews, by hook, operation and verdict", metrics.requests.clone());
+        r.register("admission_requests", "Reviews, by handler, operation and verdict", metrics.requests.clone());
         r.register("admission_duration_seconds", "From the head of a review to its answer", metrics.duration.clone());
-        r.register("admission_turned_away", "Requests that no hook saw, by reason", metrics.turned_away.clone());
+        r.register("admission_turned_away", "Requests that no handler saw, by reason", metrics.turned_away.clone());
         r.register(
             "certificate_expiry_timestamp",
             "When the certificate that is served ends; 0: none yet",
             metrics.certificate_expiry.clone(),
         );
-        metrics.traffic.register(r);
+        metrics.client_metrics.register(r);
         r.register_collector(Box::new(WatchAges(fresh)));
         register_build(r, env!("CARGO_PKG_VERSION"));
         Self { registry: Mutex::new(registry), ..metrics }
@@ -57,11 +57,11 @@ impl Metrics {
     }
 
     /// A review was answered.
-    pub fn answered(&self, hook: Hook, operation: &str, verdict: &'static str, took: Duration) {
+    pub fn answered(&self, handler: Handler, operation: &str, verdict: &'static str, took: Duration) {
         // whatever a request says, the number of series stays bounded
         let operation = ["CREATE", "UPDATE", "DELETE", "CONNECT"].into_iter().find(|known| *known == operation);
         let labels = LabelSet([
-            ("webhook", hook.path().trim_start_matches('/').to_owned()),
+            ("webhook", handler.path().trim_start_matches('/').to_owned()),
             ("operation", operation.unwrap_or("other").to_owned()),
             ("verdict", verdict.to_owned()),
         ]);
@@ -69,7 +69,7 @@ impl Metrics {
         self.duration.observe(took.as_secs_f64());
     }
 
-    /// A request was turned away before any hook saw it.
+    /// A request was turned away before any handler saw it.
     pub fn turned_away(&self, reason: &'static str) {
         self.turned_away.get_or_create(&LabelSet([("reason", reason.to_owned())])).inc();
     }

@@ -23,10 +23,10 @@ use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use crate::answer::Answer;
-use crate::hooks::{Hook, Hooks};
+use crate::handlers::{Handler, Handlers};
 use crate::metrics::Metrics;
-use crate::review::{Malformed, Request};
+use crate::request::{AdmissionRequest, Malformed};
+use crate::response::AdmissionResponse;
 
 /// Two objects of the largest size that etcd stores, and the rest of a review.
 pub const LARGEST_BODY: usize = 4 * 1024 * 1024;
@@ -45,27 +45,27 @@ const HEAD_WITHIN: Duration = Duration::from_secs(5);
 
 /// What the server needs.
 pub struct Service {
-    hooks: Hooks,
+    handlers: Handlers,
     metrics: Arc<Metrics>,
     room: Semaphore,
 }
 
 impl Service {
-    /// Over these hooks.
-    pub fn new(hooks: Hooks, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { hooks, metrics, room: Semaphore::new(IN_FLIGHT) })
+    /// Over these handlers.
+    pub fn new(handlers: Handlers, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self { handlers, metrics, room: Semaphore::new(IN_FLIGHT) })
     }
 }
 
-/// One route per hook.
+/// One route per handler.
 pub fn routes(service: Arc<Service>) -> Router {
-    Hook::ALL
+    Handler::ALL
         .into_iter()
-        .fold(Router::new(), |router, hook| {
+        .fold(Router::new(), |router, handler| {
             let answer = move |State(service): State<Arc<Service>>, request: HttpRequest| async move {
-                answer(&service, hook, request).await
+                answer(&service, handler, request).await
             };
-            router.route(hook.path(), post(answer))
+            router.route(handler.path(), post(answer))
         })
         .with_state(service)
 }
@@ -98,28 +98,33 @@ pub async fn serve(
     server.serve(routes.into_make_service()).await.map_err(|e| e.to_string())
 }
 
-async fn answer(service: &Service, hook: Hook, request: HttpRequest) -> Response {
+async fn answer(service: &Service, handler: Handler, request: HttpRequest) -> Response {
     let began = Instant::now();
-    match timeout(ANSWER_WITHIN, answer_in_time(service, hook, request, began)).await {
+    match timeout(ANSWER_WITHIN, answer_in_time(service, handler, request, began)).await {
         Ok(Ok(response)) => response,
         Ok(Err(away)) => turn_away(service, &away),
         Err(_) => {
             let why = format!("not read and answered within {ANSWER_WITHIN:?}");
-            turn_away(service, &Away(StatusCode::REQUEST_TIMEOUT, "slow", why))
+            turn_away(service, &Rejection(StatusCode::REQUEST_TIMEOUT, "slow", why))
         }
     }
 }
 
 /// Why a request is turned away: status, a word for metrics, a sentence.
-struct Away(StatusCode, &'static str, String);
+struct Rejection(StatusCode, &'static str, String);
 
-fn turn_away(service: &Service, Away(status, word, why): &Away) -> Response {
+fn turn_away(service: &Service, Rejection(status, word, why): &Rejection) -> Response {
     service.metrics.turned_away(word);
     tracing::debug!(%status, why, "turned away");
     (*status, format!("{why}\n")).into_response()
 }
 
-async fn answer_in_time(service: &Service, hook: Hook, request: HttpRequest, began: Instant) -> Result<Response, Away> {
+async fn answer_in_time(
+    service: &Service,
+    handler: Handler,
+    request: HttpRequest,
+    began: Instant,
+) -> Result<Response, Rejection> {
     let is_json =
         request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).is_some_and(|kind| {
             kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
@@ -130,26 +135,26 @@ async fn answer_in_time(service: &Service, hook: Hook, request: HttpRequest, beg
         .room
         .acquire_many(share)
         .await
-        .map_err(|_| Away(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the webhook is stopping".into()))?;
+        .map_err(|_| Rejection(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the webhook is stopping".into()))?;
     let body = read(request.into_body()).await?;
-    let (uid, operation, answer) = match Request::read(&body) {
-        Err(Malformed::Unreadable(why)) => return Err(Away(StatusCode::BAD_REQUEST, "malformed", why)),
-        Err(Malformed::Answerable { uid, why }) => (uid, String::new(), Answer::bad(why)),
+    let (uid, operation, answer) = match AdmissionRequest::read(&body) {
+        Err(Malformed::Unreadable(why)) => return Err(Rejection(StatusCode::BAD_REQUEST, "malformed", why)),
+        Err(Malformed::Answerable { uid, why }) => (uid, String::new(), AdmissionResponse::bad(why)),
         Ok(request) if !is_json => {
             let why = "the content type is not application/json; send it as that";
-            (request.uid.into_owned(), request.operation, Answer::bad(why))
+            (request.uid.into_owned(), request.operation, AdmissionResponse::bad(why))
         }
         Ok(request) => {
-            let answer = service.hooks.answer(hook, &request, Timestamp::now());
-            log(hook, &request, &answer);
+            let answer = service.handlers.answer(handler, &request, Timestamp::now());
+            log(handler, &request, &answer);
             (request.uid.into_owned(), request.operation, answer)
         }
     };
-    service.metrics.answered(hook, &operation, answer.word(), began.elapsed());
+    service.metrics.answered(handler, &operation, answer.word(), began.elapsed());
     Ok(([(header::CONTENT_TYPE, "application/json")], answer.body(&uid)).into_response())
 }
 
-fn share_of(length: Option<usize>) -> Result<u32, Away> {
+fn share_of(length: Option<usize>) -> Result<u32, Rejection> {
     let length = length.unwrap_or(LARGEST_BODY);
     if length > LARGEST_BODY {
         return Err(too_large());
@@ -157,28 +162,28 @@ fn share_of(length: Option<usize>) -> Result<u32, Away> {
     Ok(u32::try_from(length.max(SMALLEST_SHARE)).unwrap_or(u32::MAX))
 }
 
-fn too_large() -> Away {
+fn too_large() -> Rejection {
     let why = format!("the body is larger than {} MiB", LARGEST_BODY / 1024 / 1024);
-    Away(StatusCode::PAYLOAD_TOO_LARGE, "large", why)
+    Rejection(StatusCode::PAYLOAD_TOO_LARGE, "large", why)
 }
 
-async fn read(body: Body) -> Result<axum::body::Bytes, Away> {
+async fn read(body: Body) -> Result<axum::body::Bytes, Rejection> {
     match Limited::new(body, LARGEST_BODY).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
-        Err(error) => Err(Away(StatusCode::BAD_REQUEST, "broken", format!("the body broke off: {error}"))),
+        Err(error) => Err(Rejection(StatusCode::BAD_REQUEST, "broken", format!("the body broke off: {error}"))),
     }
 }
 
-fn log(hook: Hook, request: &Request<'_>, answer: &Answer) {
+fn log(handler: Handler, request: &AdmissionRequest<'_>, answer: &AdmissionResponse) {
     let (name, user, dry_run) = (&request.name, &request.user_info.username, request.is_dry_run());
     match &answer.refusal {
         Some(refusal) => {
-            tracing::info!(hook = hook.path(), name, user, dry_run, why = refusal.message, "refused");
+            tracing::info!(handler = handler.path(), name, user, dry_run, why = refusal.message, "refused");
         }
         None if !answer.audit.is_empty() => {
-            tracing::warn!(hook = hook.path(), name, user, dry_run, why = ?answer.audit, "let through");
+            tracing::warn!(handler = handler.path(), name, user, dry_run, why = ?answer.audit, "let through");
         }
-        None => tracing::debug!(hook = hook.path(), name, user, dry_run, "allowed"),
+        None => tracing::debug!(handler = handler.path(), name, user, dry_run, "allowed"),
     }
 }

@@ -1,4 +1,4 @@
-//! Random bodies for the review parser and for each hook: no panic, always a proper and bounded answer.
+//! Random bodies for the review parser and for each handler: no panic, always a proper and bounded answer.
 //!
 //! Each target runs for `NODEROTATION_FUZZ_SECONDS` (1 by default; `make fuzz` gives ten to each). A failure prints its
 //! seed; `NODEROTATION_FUZZ_SEED` begins there.
@@ -9,11 +9,11 @@ mod support;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use noderotation_webhook::answer::Answer;
-use noderotation_webhook::hooks::{Hook, Hooks, Rules};
-use noderotation_webhook::review::{Malformed, Request};
+use noderotation_webhook::handlers::{Handler, Handlers, VerdictOptions};
+use noderotation_webhook::request::{AdmissionRequest, Malformed};
+use noderotation_webhook::response::AdmissionResponse;
 use serde_json::{Map, Value, json};
-use support::{hooks, policy, pool, resource_of, review, rules};
+use support::{handlers, options, policy, pool, resource_of, review};
 
 /// splitmix64: a stream of numbers from one seed.
 struct Random(u64);
@@ -89,7 +89,7 @@ fn value(random: &mut Random, depth: usize) -> Value {
     }
 }
 
-/// Every place in a value, as pointers.
+/// Every secret_ref in a value, as pointers.
 fn places(of: &Value, here: &str, all: &mut Vec<String>) {
     all.push(here.to_owned());
     match of {
@@ -108,15 +108,15 @@ fn places(of: &Value, here: &str, all: &mut Vec<String>) {
 }
 
 /// Changes a few places of a good review, then perhaps a few bytes.
-fn body(random: &mut Random, hook: Hook) -> Vec<u8> {
+fn body(random: &mut Random, handler: Handler) -> Vec<u8> {
     let operation = *random.pick(&["CREATE", "UPDATE", "DELETE"]);
-    let mut review = review(resource_of(hook), operation, &object(random, hook), &object(random, hook));
+    let mut review = review(resource_of(handler), operation, &object(random, handler), &object(random, handler));
     for _ in 0..random.below(6) {
         let mut all = Vec::new();
         places(&review, "", &mut all);
-        let place = random.pick(&all).clone();
+        let secret_ref = random.pick(&all).clone();
         let new = value(random, 3);
-        let target = review.pointer_mut(&place).unwrap();
+        let target = review.pointer_mut(&secret_ref).unwrap();
         match (random.below(3), &mut *target) {
             (0, Value::Object(fields)) => drop(fields.insert((*random.pick(&TEXTS)).to_owned(), new)),
             (1, Value::Array(items)) => items.extend(std::iter::repeat_n(new, random.below(100))),
@@ -137,35 +137,35 @@ fn body(random: &mut Random, hook: Hook) -> Vec<u8> {
     bytes
 }
 
-fn object(random: &mut Random, hook: Hook) -> Value {
+fn object(random: &mut Random, handler: Handler) -> Value {
     let labels = json!({"w": random.pick(&["api", "web", "fixed"])});
-    let mut object = match hook {
-        Hook::MutatePolicy | Hook::ValidatePolicy => policy("p", &labels),
+    let mut object = match handler {
+        Handler::MutatePolicy | Handler::ValidatePolicy => policy("p", &labels),
         _ => pool("n", &labels),
     };
     if random.below(2) == 0 {
-        let marks: Map<String, Value> =
+        let annotations: Map<String, Value> =
             (0..random.below(4)).map(|_| ((*random.pick(&TEXTS)).to_owned(), json!(random.pick(&TEXTS)))).collect();
-        object["metadata"]["annotations"] = marks.into();
+        object["metadata"]["annotations"] = annotations.into();
     }
     object
 }
 
-fn known() -> Hooks {
+fn known() -> Handlers {
     let fixed = {
         let mut fixed = pool("fixed", &json!({"w": "fixed"}));
         fixed["spec"]["replicas"] = json!(1);
         fixed
     };
-    let rules = Rules { default_zone: Some("UTC".into()), ..rules() };
-    hooks(
+    let options = VerdictOptions { default_zone: Some("UTC".into()), ..options() };
+    handlers(
         &[policy("w-api", &json!({"w": "api"})), policy("w-web", &json!({"w": "web"}))],
         &[pool("api", &json!({"w": "api"})), fixed],
-        rules,
+        options,
     )
 }
 
-fn check(answer: Answer, uid: &str) {
+fn check(answer: AdmissionResponse, uid: &str) {
     let body = answer.body(uid);
     assert!(body.len() < 64 * 1024, "{} bytes", body.len());
     let answer: Value = serde_json::from_slice(&body).unwrap();
@@ -181,21 +181,21 @@ fn check(answer: Answer, uid: &str) {
     assert!(warnings.iter().all(|w| !w.as_str().unwrap().chars().any(char::is_control)));
 }
 
-fn fuzz(hook: Hook) {
+fn fuzz(handler: Handler) {
     let number =
         |name: &str, default: u64| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
     let until = Instant::now() + Duration::from_secs(number("NODEROTATION_FUZZ_SECONDS", 1));
     let mut seed = number("NODEROTATION_FUZZ_SEED", 1);
-    let (hooks, mut judged) = (known(), 0u64);
+    let (handlers, mut judged) = (known(), 0u64);
     while Instant::now() < until {
-        let bytes = body(&mut Random(seed), hook);
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match Request::read(&bytes) {
+        let bytes = body(&mut Random(seed), handler);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match AdmissionRequest::read(&bytes) {
             Ok(request) => {
-                check(hooks.answer(hook, &request, Timestamp::UNIX_EPOCH), &request.uid);
+                check(handlers.answer(handler, &request, Timestamp::UNIX_EPOCH), &request.uid);
                 true
             }
             Err(Malformed::Answerable { uid, why }) => {
-                check(Answer::bad(why), &uid);
+                check(AdmissionResponse::bad(why), &uid);
                 false
             }
             Err(Malformed::Unreadable(why)) => {
@@ -203,50 +203,51 @@ fn fuzz(hook: Hook) {
                 false
             }
         }));
-        judged +=
-            u64::from(outcome.unwrap_or_else(|_| panic!("{hook:?}: seed {seed}: {}", String::from_utf8_lossy(&bytes))));
+        judged += u64::from(
+            outcome.unwrap_or_else(|_| panic!("{handler:?}: seed {seed}: {}", String::from_utf8_lossy(&bytes))),
+        );
         seed += 1;
     }
-    println!("{hook:?}: {seed} bodies, {judged} judged");
+    println!("{handler:?}: {seed} bodies, {judged} judged");
     assert!(judged > seed / 4, "most bodies should get past the parser");
 }
 
 #[test]
 fn mutate_policy() {
-    fuzz(Hook::MutatePolicy);
+    fuzz(Handler::MutatePolicy);
 }
 
 #[test]
 fn validate_policy() {
-    fuzz(Hook::ValidatePolicy);
+    fuzz(Handler::ValidatePolicy);
 }
 
 #[test]
 fn validate_pool() {
-    fuzz(Hook::ValidatePool);
+    fuzz(Handler::ValidatePool);
 }
 
 #[test]
 fn validate_claim() {
-    fuzz(Hook::ValidateClaim);
+    fuzz(Handler::ValidateClaim);
 }
 
 #[test]
 fn guard() {
-    fuzz(Hook::Guard);
+    fuzz(Handler::Guard);
 }
 
-/// Bytes that have nothing of a review, and reviews cut off at every place.
+/// Bytes that have nothing of a review, and reviews cut off at every secret_ref.
 #[test]
 fn parser() {
     let mut random = Random(7);
     for length in 0..2_000 {
         let bytes: Vec<u8> = (0..length % 200).map(|_| random.byte()).collect();
-        assert!(matches!(Request::read(&bytes), Err(Malformed::Unreadable(_))));
+        assert!(matches!(AdmissionRequest::read(&bytes), Err(Malformed::Unreadable(_))));
     }
     let whole = review("nodepools", "CREATE", &pool("n", &json!({})), &Value::Null).to_string();
     for end in 0..whole.len() {
-        assert!(Request::read(&whole.as_bytes()[..end]).is_err(), "{end}");
+        assert!(AdmissionRequest::read(&whole.as_bytes()[..end]).is_err(), "{end}");
     }
-    assert!(Request::read(whole.as_bytes()).is_ok());
+    assert!(AdmissionRequest::read(whole.as_bytes()).is_ok());
 }

@@ -8,25 +8,25 @@ use std::fmt::Write;
 use std::path::Path;
 
 use noderotation_shared::admission::StaticPools;
-use noderotation_webhook::answer::Answer;
-use noderotation_webhook::hooks::{Hook, Hooks, Rules};
-use noderotation_webhook::review::Request;
+use noderotation_webhook::handlers::{Handler, Handlers, VerdictOptions};
+use noderotation_webhook::request::AdmissionRequest;
+use noderotation_webhook::response::AdmissionResponse;
 use serde_json::{Value, json};
-use support::{hooks, policy, pool, resource_of, review, rules};
+use support::{handlers, options, policy, pool, resource_of, review};
 
-fn ask(hooks: &Hooks, hook: Hook, operation: &str, object: &Value, old: &Value) -> Answer {
-    ask_of(hooks, hook, &review(resource_of(hook), operation, object, old))
+fn ask(handlers: &Handlers, handler: Handler, operation: &str, object: &Value, old: &Value) -> AdmissionResponse {
+    ask_of(handlers, handler, &review(resource_of(handler), operation, object, old))
 }
 
-fn ask_of(hooks: &Hooks, hook: Hook, review: &Value) -> Answer {
+fn ask_of(handlers: &Handlers, handler: Handler, review: &Value) -> AdmissionResponse {
     let mut review = review.clone();
     review["request"]["dryRun"] = json!(true); // no case knows of another
     let body = review.to_string();
-    let request = Request::read(body.as_bytes()).unwrap();
-    hooks.answer(hook, &request, "2026-11-29T12:00:00Z".parse().unwrap())
+    let request = AdmissionRequest::read(body.as_bytes()).unwrap();
+    handlers.answer(handler, &request, "2026-11-29T12:00:00Z".parse().unwrap())
 }
 
-fn shown(answer: &Answer) -> String {
+fn shown(answer: &AdmissionResponse) -> String {
     let mut text = String::new();
     match &answer.refusal {
         None => text.push_str("allowed\n"),
@@ -44,7 +44,7 @@ fn shown(answer: &Answer) -> String {
     text
 }
 
-fn golden(name: &str, answer: &Answer) {
+fn golden(name: &str, answer: &AdmissionResponse) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.txt"));
     let now = shown(answer);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -73,15 +73,15 @@ fn annotated(object: Value, annotations: Value) -> Value {
 #[test]
 fn policies() {
     let api = policy("w-api", &json!({"w": "api"}));
-    let known = hooks(
+    let known = handlers(
         std::slice::from_ref(&api),
         &[
             pool("api", &json!({"w": "api", "team": "a"})),
             with(pool("fixed", &json!({"w": "fixed"})), "/spec/replicas", json!(2)),
         ],
-        rules(),
+        options(),
     );
-    let create = |object: &Value| ask(&known, Hook::ValidatePolicy, "CREATE", object, &Value::Null);
+    let create = |object: &Value| ask(&known, Handler::ValidatePolicy, "CREATE", object, &Value::Null);
     golden("policy-tie", &create(&policy("team-a", &json!({"team": "a"}))));
     golden("policy-possible-tie", &create(&policy("team-b", &json!({"team": "b"}))));
     golden("policy-static-pool", &create(&policy("fixed", &json!({"w": "fixed"}))));
@@ -102,39 +102,39 @@ fn policies() {
             json!("Etc/GMT+9"),
         )),
     );
-    golden("policy-deletion-leaves-nothing", &ask(&known, Hook::ValidatePolicy, "DELETE", &Value::Null, &api));
+    golden("policy-deletion-leaves-nothing", &ask(&known, Handler::ValidatePolicy, "DELETE", &Value::Null, &api));
 
     let three = [
         policy("top", &json!({"k": "1", "l": "1"})),
         policy("low-1", &json!({"k": "1"})),
         policy("low-2", &json!({"l": "1"})),
     ];
-    let tied = hooks(&three, &[pool("deep", &json!({"k": "1", "l": "1"}))], rules());
-    golden("policy-deletion-leaves-a-tie", &ask(&tied, Hook::ValidatePolicy, "DELETE", &Value::Null, &three[0]));
+    let tied = handlers(&three, &[pool("deep", &json!({"k": "1", "l": "1"}))], options());
+    golden("policy-deletion-leaves-a-tie", &ask(&tied, Handler::ValidatePolicy, "DELETE", &Value::Null, &three[0]));
     let narrowed = policy("top", &json!({"k": "2", "l": "1"}));
-    golden("policy-lets-go-of-a-tie", &ask(&tied, Hook::ValidatePolicy, "UPDATE", &narrowed, &three[0]));
-    let lenient = hooks(
+    golden("policy-lets-go-of-a-tie", &ask(&tied, Handler::ValidatePolicy, "UPDATE", &narrowed, &three[0]));
+    let lenient = handlers(
         &[],
         &[with(pool("fixed", &json!({"w": "fixed"})), "/spec/replicas", json!(2))],
-        Rules { static_pools: StaticPools::Warn, ..rules() },
+        VerdictOptions { static_pools: StaticPools::Warn, ..options() },
     );
     golden(
         "policy-static-pool-warned",
-        &ask(&lenient, Hook::ValidatePolicy, "CREATE", &policy("fixed", &json!({"w": "fixed"})), &Value::Null),
+        &ask(&lenient, Handler::ValidatePolicy, "CREATE", &policy("fixed", &json!({"w": "fixed"})), &Value::Null),
     );
     let many: Vec<Value> = (0..30).map(|i| pool(&format!("pool-{i:02}"), &json!({"w": "many"}))).collect();
-    let crowded = hooks(&[policy("first", &json!({"w": "many"}))], &many, rules());
+    let crowded = handlers(&[policy("first", &json!({"w": "many"}))], &many, options());
     golden(
         "policy-tie-on-many-pools",
-        &ask(&crowded, Hook::ValidatePolicy, "CREATE", &policy("second", &json!({"w": "many"})), &Value::Null),
+        &ask(&crowded, Handler::ValidatePolicy, "CREATE", &policy("second", &json!({"w": "many"})), &Value::Null),
     );
 }
 
 #[test]
 fn policies_before_schema_and_cel() {
-    let plain = hooks(&[], &[], rules());
-    let mutate = |hooks: &Hooks, spec: Value| {
-        ask(hooks, Hook::MutatePolicy, "CREATE", &with(policy("p", &json!({})), "/spec", spec), &Value::Null)
+    let plain = handlers(&[], &[], options());
+    let mutate = |handlers: &Handlers, spec: Value| {
+        ask(handlers, Handler::MutatePolicy, "CREATE", &with(policy("p", &json!({})), "/spec", spec), &Value::Null)
     };
     let window = |w: Value| json!({"nodePoolSelector": {}, "maintenanceWindows": [w]});
     golden(
@@ -152,7 +152,7 @@ fn policies_before_schema_and_cel() {
     golden("mutate-no-spec", &mutate(&plain, Value::Null));
     golden("mutate-not-a-map", &mutate(&plain, json!("always")));
     golden("mutate-no-zone", &mutate(&plain, window(json!({"days": ["Mon"], "start": "01:00", "end": "02:00"}))));
-    let with_zone = hooks(&[], &[], Rules { default_zone: Some("Asia/Tokyo".into()), ..rules() });
+    let with_zone = handlers(&[], &[], VerdictOptions { default_zone: Some("Asia/Tokyo".into()), ..options() });
     golden(
         "mutate-fills-the-zone",
         &mutate(&with_zone, window(json!({"days": ["Mon"], "start": "01:00", "end": "02:00"}))),
@@ -171,9 +171,9 @@ fn policies_before_schema_and_cel() {
 fn pools() {
     let api = policy("w-api", &json!({"w": "api"}));
     let broken = with(policy("broken", &json!({"w": "broken"})), "/spec/maintenanceWindows", json!("Mon"));
-    let known = hooks(&[api, policy("team-a", &json!({"team": "a"})), broken], &[], rules());
-    let create = |object: &Value| ask(&known, Hook::ValidatePool, "CREATE", object, &Value::Null);
-    let update = |object: &Value, old: &Value| ask(&known, Hook::ValidatePool, "UPDATE", object, old);
+    let known = handlers(&[api, policy("team-a", &json!({"team": "a"})), broken], &[], options());
+    let create = |object: &Value| ask(&known, Handler::ValidatePool, "CREATE", object, &Value::Null);
+    let update = |object: &Value, old: &Value| ask(&known, Handler::ValidatePool, "UPDATE", object, old);
     let fine = pool("api", &json!({"w": "api"}));
     golden("pool-fine", &create(&fine));
     golden("pool-tie", &create(&pool("both", &json!({"w": "api", "team": "a"}))));
@@ -204,10 +204,11 @@ fn pools() {
 
 #[test]
 fn claims() {
-    let known = hooks(&[], &[], rules());
+    let known = handlers(&[], &[], options());
     let claim = json!({"metadata": {"name": "api-1", "labels": {"karpenter.sh/nodepool": "api"}}});
-    let update =
-        |annotations: Value| ask(&known, Hook::ValidateClaim, "UPDATE", &annotated(claim.clone(), annotations), &claim);
+    let update = |annotations: Value| {
+        ask(&known, Handler::ValidateClaim, "UPDATE", &annotated(claim.clone(), annotations), &claim)
+    };
     golden("claim-rotate-unknown", &update(json!({"noderotation.io/rotate": "tomorrow"})));
     golden("claim-rotate", &update(json!({"noderotation.io/rotate": "next-window"})));
     golden("claim-freeze-misplaced", &update(json!({"noderotation.io/freeze": "2027-01-01T00:00:00Z"})));
@@ -220,10 +221,10 @@ fn guarded_keys() {
         "/spec/template/metadata",
         json!({"annotations": {"noderotation.io/state": "expired"}}),
     );
-    let known = hooks(&[], &[template], rules());
+    let known = handlers(&[], &[template], options());
     let plain = json!({"metadata": {"name": "api", "labels": {}}});
     let guard = |resource: &str, operation: &str, object: &Value, old: &Value| {
-        ask_of(&known, Hook::Guard, &review(resource, operation, object, old))
+        ask_of(&known, Handler::Guard, &review(resource, operation, object, old))
     };
     let anchored = annotated(
         plain.clone(),
@@ -262,9 +263,9 @@ fn guarded_keys() {
     let mut played =
         review("nodes", "UPDATE", &annotated(plain.clone(), json!({"noderotation.io/cordoned": "true"})), &plain);
     played["request"]["userInfo"] = json!({"username": support::CONTROLLER});
-    golden("guard-impersonated", &ask_of(&known, Hook::Guard, &played));
+    golden("guard-impersonated", &ask_of(&known, Handler::Guard, &played));
     played["request"]["userInfo"]["uid"] = json!("u");
-    golden("guard-the-controller-itself", &ask_of(&known, Hook::Guard, &played));
+    golden("guard-the-controller-itself", &ask_of(&known, Handler::Guard, &played));
     let many: serde_json::Map<String, Value> =
         (0..40).map(|i| (format!("noderotation.io/k{i:02}"), json!("v".repeat(200)))).collect();
     golden("guard-many-keys", &guard("nodes", "UPDATE", &annotated(plain.clone(), many.into()), &plain));
@@ -273,8 +274,8 @@ fn guarded_keys() {
 
 #[test]
 fn reviews_without_objects() {
-    let known = hooks(&[], &[], rules());
-    golden("review-without-object", &ask(&known, Hook::ValidatePolicy, "CREATE", &Value::Null, &Value::Null));
+    let known = handlers(&[], &[], options());
+    golden("review-without-object", &ask(&known, Handler::ValidatePolicy, "CREATE", &Value::Null, &Value::Null));
     let huge = with(policy("p", &json!({})), "/spec/maintenanceWindows", json!(["x".repeat(800 * 1024)]));
-    golden("review-of-a-huge-object", &ask(&known, Hook::ValidatePolicy, "CREATE", &huge, &Value::Null));
+    golden("review-of-a-huge-object", &ask(&known, Handler::ValidatePolicy, "CREATE", &huge, &Value::Null));
 }

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use axum_server::Handle;
 use jiff::{SignedDuration, Timestamp};
+use noderotation_certs::cert_resolver::CertResolver;
 use noderotation_certs::issue;
-use noderotation_certs::serving::Serving;
 use noderotation_webhook::metrics::Metrics;
 use noderotation_webhook::serve::{LARGEST_BODY, Service, routes, serve};
 use serde_json::{Value, json};
-use support::{hooks, policy, pool, review, rules};
+use support::{handlers, options, policy, pool, review};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -36,13 +36,14 @@ impl Server {
         let now = Timestamp::now();
         let authority = issue::authority(now, SignedDuration::from_hours(1)).unwrap();
         let leaf = issue::leaf(&authority, &["webhook".into()], now, SignedDuration::from_hours(1)).unwrap();
-        let serving = Arc::new(Serving::default());
-        serving.set(leaf.certified().unwrap(), leaf.certificate.not_after);
-        let hooks = hooks(&[policy("w-api", &json!({"w": "api"}))], &[pool("api", &json!({"w": "api"}))], rules());
+        let resolver = Arc::new(CertResolver::default());
+        resolver.set(leaf.certified().unwrap(), leaf.certificate.not_after);
+        let handlers =
+            handlers(&[policy("w-api", &json!({"w": "api"}))], &[pool("api", &json!({"w": "api"}))], options());
         let metrics = Arc::new(Metrics::new(Arc::default()));
-        let service = Service::new(hooks, metrics.clone());
+        let service = Service::new(handlers, metrics.clone());
         let handle = Handle::new();
-        let server = serve("127.0.0.1:0".parse().unwrap(), routes(service), serving, handle.clone());
+        let server = serve("127.0.0.1:0".parse().unwrap(), routes(service), resolver, handle.clone());
         tokio::spawn(async move { server.await.unwrap() });
         let address = handle.listening().await.unwrap();
         let mut roots = rustls::RootCertStore::empty();

@@ -1,26 +1,26 @@
-//! What the API server holds, kept up to date: one list+watch per kind ([`source`]) into slim caches ([`store`]).
+//! What the API server holds, kept up to date: one list+watch per kind ([`reflector`]) into slim caches ([`store`]).
 
 pub mod fresh;
-pub mod source;
+pub mod reflector;
 pub mod store;
 
 use std::collections::HashSet;
 
 pub use fresh::Freshness;
-pub use source::{Source, watch};
+pub use reflector::{ListWatch, watch};
 pub use store::{Change, Store};
 use tokio::sync::Notify;
 
-use crate::objects::Kept;
+use crate::objects::Cached;
 
 /// Where a watch puts what it hears.
-pub trait Sink<K: Kept>: Send + Sync {
+pub trait EventHandler<K: Cached>: Send + Sync {
     /// A new or changed object.
-    fn put(&self, object: K);
+    fn apply(&self, object: K);
     /// A deleted object.
-    fn remove(&self, object: &K);
+    fn delete(&self, object: &K);
     /// The initial state is complete; what it did not hold has vanished.
-    fn settle(&self, uids: &HashSet<Box<str>>);
+    fn init_done(&self, uids: &HashSet<Box<str>>);
 }
 
 /// Waits until this holds; looked at again whenever the waiters of `news` are woken.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use crate::objects::Kept;
+use crate::objects::Cached;
 
 /// A cache of one kind.
 pub struct Store<K> {
@@ -12,12 +12,12 @@ pub struct Store<K> {
     /// Deleted by us; older news of them is ignored until the watch confirms.
     pub gone: HashSet<Box<str>>,
     /// The first list is complete.
-    pub settled: bool,
+    pub is_initialized: bool,
 }
 
 impl<K> Default for Store<K> {
     fn default() -> Self {
-        Self { objects: BTreeMap::new(), gone: HashSet::new(), settled: false }
+        Self { objects: BTreeMap::new(), gone: HashSet::new(), is_initialized: false }
     }
 }
 
@@ -31,9 +31,9 @@ pub enum Change<K> {
     Changed(Option<Arc<K>>),
 }
 
-impl<K: Kept> Store<K> {
+impl<K: Cached> Store<K> {
     /// Keeps an object unless a newer one, or its deletion by us, is known.
-    pub fn put(&mut self, object: K) -> Change<K> {
+    pub fn apply(&mut self, object: K) -> Change<K> {
         if self.gone.contains(&object.meta().uid) {
             return Change::None;
         }
@@ -52,7 +52,7 @@ impl<K: Kept> Store<K> {
     }
 
     /// Removes the object of this name if it is the one of this UID.
-    pub fn remove(&mut self, name: &str, uid: &str) -> Option<Arc<K>> {
+    pub fn delete(&mut self, name: &str, uid: &str) -> Option<Arc<K>> {
         self.gone.remove(uid);
         if self.objects.get(name).is_some_and(|known| &*known.meta().uid == uid) {
             self.objects.remove(name)
@@ -62,8 +62,8 @@ impl<K: Kept> Store<K> {
     }
 
     /// The initial state is complete; gives what it did not hold.
-    pub fn settle(&mut self, uids: &HashSet<Box<str>>) -> Vec<Arc<K>> {
-        self.settled = true;
+    pub fn init_done(&mut self, uids: &HashSet<Box<str>>) -> Vec<Arc<K>> {
+        self.is_initialized = true;
         self.gone.clear();
         let vanished: Vec<_> = self.objects.values().filter(|o| !uids.contains(&o.meta().uid)).cloned().collect();
         for object in &vanished {

@@ -1,6 +1,6 @@
-//! What the controller keeps of what the API server holds: slim caches, kept by one watch per kind ([`view`]).
+//! What the controller keeps of what the API server holds: slim caches, kept by one watch per kind ([`caches`]).
 
-mod sinks;
-pub mod view;
+pub mod caches;
+mod event_handlers;
 
-pub use view::View;
+pub use caches::Caches;

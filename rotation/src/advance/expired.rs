@@ -3,12 +3,12 @@
 use noderotation_shared::keys::{ROTATE, STARTED_AT, STATE, SURGE_CLAIM};
 
 use crate::decide::{Pass, act, claim_patch, cleared_anchor, pool_patch};
-use crate::step::{Announcement, Request, Step};
-use crate::world::Claim;
+use crate::step::{Announcement, Step, Write};
+use noderotation_shared::objects::NodeClaim;
 
 /// A `pending` or `failed` claim got a `deletionTimestamp` that is not ours. The placeholder goes before any other
 /// write: while it stands, Karpenter launches a second node.
-pub(crate) fn enter(pass: &Pass<'_>, claim: &Claim, phase: &'static str) -> Option<Step> {
+pub(crate) fn enter(pass: &Pass<'_>, claim: &NodeClaim, phase: &'static str) -> Option<Step> {
     if let Some(confirm) = pass.confirm(&claim.meta.name) {
         return Some(confirm);
     }
@@ -18,11 +18,11 @@ pub(crate) fn enter(pass: &Pass<'_>, claim: &Claim, phase: &'static str) -> Opti
     let patch =
         claim_patch(claim, [(STATE, Some("expired".into())), (STARTED_AT, None), (SURGE_CLAIM, None), (ROTATE, None)]);
     let told = Announcement::Expired { claim: claim.meta.name.to_string(), phase };
-    Some(act("expired-claim", Request::Patch(patch), vec![told]))
+    Some(act("expired-claim", Write::Patch(patch), vec![told]))
 }
 
 /// Terminal: cleanup and the anchor, without telling anything again. Expired stamps neither pause.
-pub(crate) fn step(pass: &Pass<'_>, claim: &Claim) -> Option<Step> {
+pub(crate) fn step(pass: &Pass<'_>, claim: &NodeClaim) -> Option<Step> {
     if let Some(confirm) = pass.confirm(&claim.meta.name) {
         return Some(confirm);
     }
@@ -33,5 +33,5 @@ pub(crate) fn step(pass: &Pass<'_>, claim: &Claim) -> Option<Step> {
         return None;
     }
     let set = cleared_anchor(pass.world);
-    Some(act("expired-anchor", Request::Patch(pool_patch(pass.world, set)), Vec::new()))
+    Some(act("expired-anchor", Write::Patch(pool_patch(pass.world, set)), Vec::new()))
 }

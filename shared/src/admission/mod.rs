@@ -1,7 +1,7 @@
 //! What admission says (§10); `check` says the same of files (§14).
 //!
 //! ```text
-//!   draft    a NodePool as somebody wrote it          ledger   the policies and pools there are, indexed
+//!   proposed    a NodePool as somebody wrote it          index   the policies and pools there are, indexed
 //!   policy   a RotationPolicy that is to change   ──▶
 //!   pool     a NodePool that is to change         ──▶ a Verdict: refusals, warnings
 //!   marks    keys of ours that are to change      ──▶ refused, let through, or nothing to say
@@ -11,18 +11,18 @@
 //! A refusal is for what a change would break; what was so before is only warned of, so that nobody is kept from
 //! changing something else.
 
-pub mod draft;
-pub mod ledger;
-pub mod marks;
+pub mod annotation_guard;
+pub mod messages;
 pub mod policy;
+pub mod policy_index;
 pub mod pool;
-pub mod words;
+pub mod proposed_pool;
 
-pub use draft::PoolDraft;
-pub use ledger::Ledger;
-pub use marks::{Marked, MarksVerdict, Requester, Target, judge_marks};
+pub use annotation_guard::{GuardVerdict, GuardedMetadata, Requester, Target, judge_guarded};
 pub use policy::{PolicyChange, StaticPools, judge_deletion, judge_policy, with_default_zone};
+pub use policy_index::PolicyIndex;
 pub use pool::{PoolVerdict, judge_pool, judge_pool_change};
+pub use proposed_pool::ProposedNodePool;
 
 /// What is to be said of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

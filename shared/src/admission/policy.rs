@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::ledger::{Entry, Ledger};
-use super::{Verdict, words};
+use super::policy_index::{IndexedNodePool, PolicyIndex};
+use super::{Verdict, messages};
 use crate::feasibility::{self, Cadence, Finding};
-use crate::governance::{Governance, StoredPolicy};
+use crate::governance::{StoredPolicy, Ungoverned};
 use crate::policy::{Policy, PoolSelector};
 
 /// Whether a policy may govern a static NodePool.
@@ -31,7 +31,12 @@ pub struct PolicyChange<'a> {
 }
 
 /// Judges a policy as it would be among all others.
-pub fn judge_policy(ledger: &Ledger, change: PolicyChange<'_>, static_pools: StaticPools, now: Timestamp) -> Verdict {
+pub fn judge_policy(
+    index: &PolicyIndex,
+    change: PolicyChange<'_>,
+    static_pools: StaticPools,
+    now: Timestamp,
+) -> Verdict {
     let mut verdict = Verdict::default();
     let policy = match &change.new.verdict {
         Ok(policy) => policy,
@@ -41,33 +46,33 @@ pub fn judge_policy(ledger: &Ledger, change: PolicyChange<'_>, static_pools: Sta
         }
     };
     verdict.warnings.extend(policy.warnings.iter().map(ToString::to_string));
-    let effect = Effect::of(ledger, change);
+    let effect = Effect::of(index, change);
     for ((is_new, names), pools) in &effect.ties {
         verdict.fault(*is_new, tie(names, pools, &change.new.name));
     }
     for (is_new, pools) in &effect.static_pools {
         verdict.fault(*is_new && static_pools == StaticPools::Deny, static_text(pools));
     }
-    verdict.warnings.extend(possible_ties(ledger, change.new, &effect));
+    verdict.warnings.extend(possible_ties(index, change.new, &effect));
     verdict.warnings.extend(findings(policy, &effect.governed, now));
     verdict
 }
 
 /// Judges the removal of a policy, which is never refused: what it leaves behind is only told.
-pub fn judge_deletion(ledger: &Ledger, name: &str) -> Verdict {
+pub fn judge_deletion(index: &PolicyIndex, name: &str) -> Verdict {
     let mut verdict = Verdict::default();
-    let selector = ledger.policy(name).and_then(|policy| policy.selector.clone());
-    let mut ties: BTreeMap<Vec<&str>, Vec<&str>> = BTreeMap::new();
-    for entry in selector.iter().flat_map(|selector| ledger.selected_by(selector)) {
-        if matches!(entry.govern(None), Governance::Conflict(_)) {
+    let selector = index.policy(name).and_then(|policy| policy.selector.clone());
+    let mut ties: BTreeMap<Vec<String>, Vec<&str>> = BTreeMap::new();
+    for entry in selector.iter().flat_map(|selector| index.selected_by(selector)) {
+        if matches!(entry.govern(None), Err(Ungoverned::Conflict(_))) {
             continue;
         }
-        if let Governance::Conflict(tied) = entry.govern_without(name) {
-            ties.entry(names_of(&tied)).or_default().push(&entry.draft.name);
+        if let Err(Ungoverned::Conflict(names)) = entry.govern_without(name) {
+            ties.entry(names).or_default().push(&entry.proposed.name);
         }
     }
     for (names, pools) in ties {
-        let (policies, pools) = (words::policies(&names), words::pools(&pools));
+        let (policies, pools) = (messages::policies(&names), messages::pools(&pools));
         verdict.warnings.push(format!(
             "without RotationPolicy {name}, {policies} are equally specific for {pools}, so none of them governs there; add a label to the selector of one"
         ));
@@ -79,44 +84,44 @@ pub fn judge_deletion(ledger: &Ledger, name: &str) -> Verdict {
 #[derive(Default)]
 struct Effect<'a> {
     /// By whether the change brings them about and who is tied: the pools.
-    ties: BTreeMap<(bool, Vec<&'a str>), Vec<&'a str>>,
+    ties: BTreeMap<(bool, Vec<String>), Vec<&'a str>>,
     static_pools: BTreeMap<bool, Vec<&'a str>>,
-    governed: Vec<&'a Entry>,
+    governed: Vec<&'a IndexedNodePool>,
 }
 
 impl<'a> Effect<'a> {
-    fn of(ledger: &'a Ledger, change: PolicyChange<'a>) -> Self {
+    fn of(index: &'a PolicyIndex, change: PolicyChange<'a>) -> Self {
         let mut effect = Self::default();
         let selector = |policy: Option<&'a StoredPolicy>| policy.and_then(|p| p.selector.as_ref());
         let (before, after) = (selector(change.old), selector(Some(change.new)));
-        let was_selected = |entry: &Entry| before.is_some_and(|s| s.matches(&entry.draft.labels));
-        for entry in after.into_iter().flat_map(|s| ledger.selected_by(s)) {
+        let was_selected = |entry: &IndexedNodePool| before.is_some_and(|s| s.matches(&entry.proposed.labels));
+        for entry in after.into_iter().flat_map(|s| index.selected_by(s)) {
             effect.look(entry, was_selected(entry).then_some(change.old).flatten(), change);
         }
         // what it selects no longer may be left to others that tie
-        let is_selected = |entry: &Entry| after.is_some_and(|s: &PoolSelector| s.matches(&entry.draft.labels));
-        for entry in before.into_iter().flat_map(|s| ledger.selected_by(s)).filter(|e| !is_selected(e)) {
+        let is_selected =
+            |entry: &IndexedNodePool| after.is_some_and(|s: &PoolSelector| s.matches(&entry.proposed.labels));
+        for entry in before.into_iter().flat_map(|s| index.selected_by(s)).filter(|e| !is_selected(e)) {
             effect.look(entry, change.old, change);
         }
         effect
     }
 
-    fn look(&mut self, entry: &'a Entry, old: Option<&'a StoredPolicy>, change: PolicyChange<'a>) {
+    fn look(&mut self, entry: &'a IndexedNodePool, old: Option<&'a StoredPolicy>, change: PolicyChange<'a>) {
         let name = change.new.name.as_str();
         let before = match old {
             Some(old) => entry.govern(Some(old)),
             None => entry.govern_without(name),
         };
-        let pool = entry.draft.name.as_str();
+        let pool = entry.proposed.name.as_str();
         match entry.govern(Some(change.new)) {
-            Governance::Conflict(tied) => {
-                let names = names_of(&tied);
-                let is_new = !matches!(&before, Governance::Conflict(earlier) if names_of(earlier) == names);
+            Err(Ungoverned::Conflict(names)) => {
+                let is_new = !matches!(&before, Err(Ungoverned::Conflict(earlier)) if *earlier == names);
                 self.ties.entry((is_new, names)).or_default().push(pool);
             }
-            Governance::Governed(winner, _) if winner.name == name => {
-                if entry.draft.is_static {
-                    let is_new = !matches!(&before, Governance::Governed(earlier, _) if earlier.name == name);
+            Ok((winner, _)) if winner.name == name => {
+                if entry.proposed.is_static {
+                    let is_new = !matches!(&before, Ok((earlier, _)) if earlier.name == name);
                     self.static_pools.entry(is_new).or_default().push(pool);
                 } else {
                     self.governed.push(entry);
@@ -127,13 +132,9 @@ impl<'a> Effect<'a> {
     }
 }
 
-pub(super) fn names_of<'a>(tied: &[&'a StoredPolicy]) -> Vec<&'a str> {
-    tied.iter().map(|policy| policy.name.as_str()).collect()
-}
-
-fn tie(names: &[&str], pools: &[&str], name: &str) -> String {
-    let (policies, pools) = (words::policies(names), words::pools(pools));
-    let advice = if names.contains(&name) {
+fn tie(names: &[String], pools: &[&str], name: &str) -> String {
+    let (policies, pools) = (messages::policies(names), messages::pools(pools));
+    let advice = if names.iter().any(|tied| tied == name) {
         "add a label to this selector or to the other's, so that one of them is more specific"
     } else {
         "they tie once this policy lets go of it; add a label to the selector of one of them first"
@@ -147,17 +148,17 @@ fn static_text(pools: &[&str]) -> String {
     let one = pools.len() == 1;
     format!(
         "spec.nodePoolSelector: would govern {}, which {} static (spec.replicas) and cannot be rotated: there is no surge; exclude {} by a label, for example with matchExpressions",
-        words::pools(pools),
+        messages::pools(pools),
         if one { "is" } else { "are" },
         if one { "it" } else { "them" },
     )
 }
 
 /// Policies of the same specificity that some labels would bring together, though no pool has them today.
-fn possible_ties(ledger: &Ledger, new: &StoredPolicy, effect: &Effect<'_>) -> Option<String> {
+fn possible_ties(index: &PolicyIndex, new: &StoredPolicy, effect: &Effect<'_>) -> Option<String> {
     let selector = new.selector.as_ref()?;
-    let known = |name: &str| effect.ties.keys().any(|(_, names)| names.contains(&name));
-    let others: Vec<&str> = ledger
+    let known = |name: &str| effect.ties.keys().any(|(_, names)| names.iter().any(|tied| tied == name));
+    let others: Vec<&str> = index
         .policies()
         .filter(|other| other.name != new.name && !known(&other.name))
         .filter(|other| {
@@ -171,24 +172,24 @@ fn possible_ties(ledger: &Ledger, new: &StoredPolicy, effect: &Effect<'_>) -> Op
     (!others.is_empty()).then(|| {
         format!(
             "spec.nodePoolSelector: as specific as that of {}; no NodePool is selected by both today; one that is would not be rotated",
-            words::policies(&others)
+            messages::policies(&others)
         )
     })
 }
 
 /// Every finding of every pool it governs; equal ones once, with the pools they are of.
-fn findings(policy: &Policy, governed: &[&Entry], now: Timestamp) -> Vec<String> {
+fn findings(policy: &Policy, governed: &[&IndexedNodePool], now: Timestamp) -> Vec<String> {
     if governed.is_empty() {
         return Vec::new();
     }
     let cadence = Cadence::of(policy, now);
     let mut pools: BTreeMap<(usize, String), Vec<&str>> = BTreeMap::new();
     for entry in governed {
-        for (i, found) in feasibility::findings(policy, &cadence, &entry.draft.facts, []).into_iter().enumerate() {
-            pools.entry((i, finding(&found))).or_default().push(&entry.draft.name);
+        for (i, found) in feasibility::findings(policy, &cadence, &entry.proposed.facts, []).into_iter().enumerate() {
+            pools.entry((i, finding(&found))).or_default().push(&entry.proposed.name);
         }
     }
-    pools.into_iter().map(|((_, text), names)| format!("{}: {text}", words::pools(&names))).collect()
+    pools.into_iter().map(|((_, text), names)| format!("{}: {text}", messages::pools(&names))).collect()
 }
 
 pub(super) fn finding(found: &Finding) -> String {
@@ -215,7 +216,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::admission::{PoolDraft, judge_pool_change};
+    use crate::admission::{ProposedNodePool, judge_pool_change};
     use crate::governance::govern;
     use proptest::prelude::*;
     use serde_json::json;
@@ -234,25 +235,22 @@ mod tests {
         StoredPolicy::read(name, None, &spec)
     }
 
-    fn pool(name: &str, labels: &Labels, is_static: bool) -> PoolDraft {
+    fn pool(name: &str, labels: &Labels, is_static: bool) -> ProposedNodePool {
         let replicas = if is_static { json!(1) } else { Value::Null };
         let object = json!({"metadata": {"name": name, "labels": labels}, "spec": {"replicas": replicas}});
-        PoolDraft::read(&object, Timestamp::UNIX_EPOCH)
+        ProposedNodePool::read(&object, Timestamp::UNIX_EPOCH)
     }
 
     /// Who is tied for these labels; nobody where there is no tie.
     fn tied(labels: &Labels, policies: &[StoredPolicy]) -> Vec<String> {
         match govern(labels, policies) {
-            Governance::Conflict(tied) => tied.iter().map(|p| p.name.clone()).collect(),
+            Err(Ungoverned::Conflict(names)) => names,
             _ => Vec::new(),
         }
     }
 
     fn winner(labels: &Labels, policies: &[StoredPolicy]) -> Option<String> {
-        match govern(labels, policies) {
-            Governance::Governed(winner, _) => Some(winner.name.clone()),
-            _ => None,
-        }
+        govern(labels, policies).ok().map(|(winner, _)| winner.name.clone())
     }
 
     proptest! {
@@ -265,18 +263,18 @@ mod tests {
             is_update: bool,
         ) {
             let policies: Vec<StoredPolicy> = selectors.iter().enumerate().map(|(i, l)| policy(&format!("p{i}"), l)).collect();
-            let pools: Vec<PoolDraft> = pools.iter().enumerate().map(|(i, (l, s))| pool(&format!("n{i}"), l, *s)).collect();
-            let mut ledger = Ledger::default();
+            let pools: Vec<ProposedNodePool> = pools.iter().enumerate().map(|(i, (l, s))| pool(&format!("n{i}"), l, *s)).collect();
+            let mut index = PolicyIndex::default();
             for p in &policies {
-                ledger.put_policy(Arc::new(p.clone()));
+                index.put_policy(Arc::new(p.clone()));
             }
             for p in &pools {
-                ledger.put_pool(Arc::new(p.clone()));
+                index.put_pool(Arc::new(p.clone()));
             }
             let name = if is_update { "p0" } else { "new" };
             let new = policy(name, &new);
             let old = policies.iter().find(|p| p.name == name);
-            let verdict = judge_policy(&ledger, PolicyChange { old, new: &new }, StaticPools::Deny, Timestamp::UNIX_EPOCH);
+            let verdict = judge_policy(&index, PolicyChange { old, new: &new }, StaticPools::Deny, Timestamp::UNIX_EPOCH);
 
             let mut after: Vec<StoredPolicy> = policies.iter().filter(|p| p.name != name).cloned().collect();
             after.push(new);
@@ -295,16 +293,16 @@ mod tests {
             new in (labels(), any::<bool>()),
         ) {
             let policies: Vec<StoredPolicy> = selectors.iter().enumerate().map(|(i, l)| policy(&format!("p{i}"), l)).collect();
-            let mut ledger = Ledger::default();
+            let mut index = PolicyIndex::default();
             for p in &policies {
-                ledger.put_policy(Arc::new(p.clone()));
+                index.put_policy(Arc::new(p.clone()));
             }
             let old = old.map(|(l, s)| pool("n", &l, s));
             let new = pool("n", &new.0, new.1);
-            let verdict = judge_pool_change(&ledger, old.as_ref(), &new, StaticPools::Deny, Timestamp::UNIX_EPOCH);
+            let verdict = judge_pool_change(&index, old.as_ref(), &new, StaticPools::Deny, Timestamp::UNIX_EPOCH);
             let is = tied(&new.labels, &policies);
             let was = old.as_ref().map(|old| tied(&old.labels, &policies)).unwrap_or_default();
-            let is_held = |pool: &PoolDraft| pool.is_static && winner(&pool.labels, &policies).is_some();
+            let is_held = |pool: &ProposedNodePool| pool.is_static && winner(&pool.labels, &policies).is_some();
             let expected = (!is.is_empty() && is != was) || (is_held(&new) && !old.as_ref().is_some_and(is_held));
             prop_assert_eq!(!verdict.refusals.is_empty(), expected, "{:?}", verdict.refusals);
         }

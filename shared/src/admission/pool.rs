@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 
-use super::ledger::Ledger;
-use super::policy::{finding, names_of};
-use super::{PoolDraft, StaticPools, Verdict, words};
+use super::policy::finding;
+use super::policy_index::PolicyIndex;
+use super::{ProposedNodePool, StaticPools, Verdict, messages};
 use crate::feasibility::{self, Cadence, Derived, Finding, PoolFacts};
-use crate::governance::{Governance, StoredPolicy, govern};
+use crate::governance::{StoredPolicy, Ungoverned, govern};
 
 /// What is to be said of a NodePool under these policies.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,7 @@ pub struct PoolVerdict {
 
 /// Judges a NodePool that has `claims` nodes under all policies there are.
 pub fn judge_pool<'a>(
-    pool: &PoolDraft,
+    pool: &ProposedNodePool,
     policies: impl IntoIterator<Item = &'a StoredPolicy>,
     claims: i64,
     now: Timestamp,
@@ -31,8 +31,8 @@ pub fn judge_pool<'a>(
     let mut verdict =
         PoolVerdict { refusals: pool.problems.iter().map(ToString::to_string).collect(), ..PoolVerdict::default() };
     match govern(&pool.labels, policies) {
-        Governance::Unmatched => {}
-        Governance::Governed(winner, policy) => {
+        Err(Ungoverned::NoMatch) => {}
+        Ok((winner, policy)) => {
             verdict.governed_by = Some(winner.name.clone());
             if pool.is_static {
                 verdict.refusals.push(static_pool(&winner.name));
@@ -42,10 +42,10 @@ pub fn judge_pool<'a>(
             verdict.derived = Some(feasibility::derive(policy, &cadence, &facts));
             verdict.findings = feasibility::findings(policy, &cadence, &facts, []);
         }
-        Governance::Conflict(tied) => verdict.refusals.push(tie(&names_of(&tied))),
-        Governance::Invalid(winner, _) => {
-            verdict.governed_by = Some(winner.name.clone());
-            verdict.refusals.push(invalid(&winner.name));
+        Err(Ungoverned::Conflict(names)) => verdict.refusals.push(tie(&names)),
+        Err(Ungoverned::InvalidPolicy(winner)) => {
+            verdict.refusals.push(invalid(&winner));
+            verdict.governed_by = Some(winner);
         }
     }
     verdict
@@ -53,9 +53,9 @@ pub fn judge_pool<'a>(
 
 /// Judges a creation (`old` is `None`) or an update: a fault is refused if this change brings it about.
 pub fn judge_pool_change(
-    ledger: &Ledger,
-    old: Option<&PoolDraft>,
-    new: &PoolDraft,
+    index: &PolicyIndex,
+    old: Option<&ProposedNodePool>,
+    new: &ProposedNodePool,
     static_pools: StaticPools,
     now: Timestamp,
 ) -> Verdict {
@@ -64,18 +64,17 @@ pub fn judge_pool_change(
         let is_new = old.is_none_or(|old| !old.problems.contains(problem));
         verdict.fault(is_new, problem.to_string());
     }
-    let before = old.map(|old| govern(&old.labels, ledger.policies()));
-    match govern(&new.labels, ledger.policies()) {
-        Governance::Unmatched => {}
-        Governance::Conflict(tied) => {
-            let names = names_of(&tied);
-            let is_new = !matches!(&before, Some(Governance::Conflict(earlier)) if names_of(earlier) == names);
+    let before = old.map(|old| govern(&old.labels, index.policies()));
+    match govern(&new.labels, index.policies()) {
+        Err(Ungoverned::NoMatch) => {}
+        Err(Ungoverned::Conflict(names)) => {
+            let is_new = !matches!(&before, Some(Err(Ungoverned::Conflict(earlier))) if *earlier == names);
             verdict.fault(is_new, tie(&names));
         }
-        Governance::Invalid(winner, _) => verdict.warnings.push(invalid(&winner.name)),
-        Governance::Governed(winner, policy) => {
+        Err(Ungoverned::InvalidPolicy(winner)) => verdict.warnings.push(invalid(&winner)),
+        Ok((winner, policy)) => {
             if new.is_static {
-                let was = old.is_some_and(|old| old.is_static) && matches!(before, Some(Governance::Governed(..)));
+                let was = old.is_some_and(|old| old.is_static) && matches!(before, Some(Ok(_)));
                 verdict.fault(!was && static_pools == StaticPools::Deny, static_pool(&winner.name));
                 return verdict;
             }
@@ -92,7 +91,7 @@ pub fn judge_pool_change(
 }
 
 /// `expireAfter` is part of what Karpenter compares: changing it replaces every node.
-fn drift(old: Option<&PoolDraft>, new: &PoolDraft) -> Option<String> {
+fn drift(old: Option<&ProposedNodePool>, new: &ProposedNodePool) -> Option<String> {
     let old = old.filter(|old| old.facts.expire_after != new.facts.expire_after)?;
     let nodes = match old.facts.claims {
         0 => String::new(),
@@ -110,10 +109,10 @@ fn static_pool(policy: &str) -> String {
     )
 }
 
-fn tie(names: &[&str]) -> String {
+fn tie(names: &[String]) -> String {
     format!(
         "metadata.labels: {} are equally specific for this NodePool, so none of them would govern it and nothing would rotate; add a label to the selector of one",
-        words::policies(names)
+        messages::policies(names)
     )
 }
 

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::problem::Problem;
+use crate::field_error::FieldError;
 
 /// What is judged here of a schema; descriptions and CEL rules are the API server's.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -59,7 +59,7 @@ pub fn spec_schema() -> Value {
 }
 
 /// Every structural problem of a policy's `spec`, each with its path. Missing fields with a default are no problem.
-pub fn structural_problems(spec: &Value) -> Vec<Problem> {
+pub fn structural_problems(spec: &Value) -> Vec<FieldError> {
     let mut problems = Vec::new();
     if let Some(schema) = SPEC.as_ref() {
         walk(schema, spec, "spec", true, &mut problems);
@@ -128,7 +128,7 @@ fn most_items(schema: &Schema) -> usize {
     schema.max_items.unwrap_or(MOST).min(MOST)
 }
 
-fn walk(schema: &Schema, value: &Value, path: &str, is_required: bool, problems: &mut Vec<Problem>) {
+fn walk(schema: &Schema, value: &Value, path: &str, is_required: bool, problems: &mut Vec<FieldError>) {
     if problems.len() >= MOST {
         return;
     }
@@ -138,11 +138,11 @@ fn walk(schema: &Schema, value: &Value, path: &str, is_required: bool, problems:
     // int-or-string is there for the CEL rules' sake; a number is refused by them
     let wanted = schema.kind.as_deref().unwrap_or("string");
     if let (true, Some(instead)) = (value.is_null(), stand_in(path.rsplit('.').next().unwrap_or_default())) {
-        problems.push(Problem::new(path, "", "is required", instead.to_string()));
+        problems.push(FieldError::new(path, "", "is required", instead.to_string()));
         return;
     }
     if !is_of(value, wanted) {
-        problems.push(Problem::new(
+        problems.push(FieldError::new(
             path,
             shortened(value),
             format!("must be {}", article(wanted)),
@@ -153,7 +153,7 @@ fn walk(schema: &Schema, value: &Value, path: &str, is_required: bool, problems:
     if !schema.words.is_empty() {
         if !schema.words.contains(value) {
             let names: Vec<String> = schema.words.iter().map(ToString::to_string).collect();
-            problems.push(Problem::new(
+            problems.push(FieldError::new(
                 path,
                 shortened(value),
                 "not one of the known words",
@@ -171,14 +171,19 @@ fn walk(schema: &Schema, value: &Value, path: &str, is_required: bool, problems:
     }
 }
 
-fn object(schema: &Schema, fields: &serde_json::Map<String, Value>, path: &str, problems: &mut Vec<Problem>) {
+fn object(schema: &Schema, fields: &serde_json::Map<String, Value>, path: &str, problems: &mut Vec<FieldError>) {
     for name in schema.required.iter().filter(|name| !fields.contains_key(*name)) {
         let instead = stand_in(name).unwrap_or_default().to_string();
-        problems.push(Problem::new(format!("{path}.{name}"), "", "is required", instead));
+        problems.push(FieldError::new(format!("{path}.{name}"), "", "is required", instead));
     }
     if let Some(most) = schema.max_properties.filter(|most| fields.len() > *most) {
         let count = fields.len();
-        problems.push(Problem::new(path, format!("{count} entries"), format!("at most {most} are allowed"), "fewer"));
+        problems.push(FieldError::new(
+            path,
+            format!("{count} entries"),
+            format!("at most {most} are allowed"),
+            "fewer",
+        ));
     }
     for (name, value) in fields {
         if problems.len() >= MOST {
@@ -194,28 +199,33 @@ fn object(schema: &Schema, fields: &serde_json::Map<String, Value>, path: &str, 
     }
 }
 
-fn unknown(schema: &Schema, name: &str, path: &str) -> Problem {
+fn unknown(schema: &Schema, name: &str, path: &str) -> FieldError {
     let known: Vec<&str> = schema.properties.keys().map(String::as_str).collect();
     let near = known.iter().find(|known| {
         let (a, b) = (known.to_ascii_lowercase(), name.to_ascii_lowercase());
         a == b || a.trim_end_matches('s') == b.trim_end_matches('s') || a.replace('_', "") == b.replace(['_', '-'], "")
     });
     let instead = near.map_or_else(|| format!("one of {}", known.join(", ")), |near| (*near).to_owned());
-    Problem::new(format!("{path}.{name}"), "", "there is no such field", instead)
+    FieldError::new(format!("{path}.{name}"), "", "there is no such field", instead)
 }
 
-fn array(schema: &Schema, items: &[Value], path: &str, problems: &mut Vec<Problem>) {
+fn array(schema: &Schema, items: &[Value], path: &str, problems: &mut Vec<FieldError>) {
     let count = items.len();
     if schema.min_items.is_some_and(|least| count < least) {
-        problems.push(Problem::new(path, "[]", "must not be empty", "at least one entry"));
+        problems.push(FieldError::new(path, "[]", "must not be empty", "at least one entry"));
     }
     if let Some(most) = schema.max_items.filter(|most| count > *most) {
-        problems.push(Problem::new(path, format!("{count} entries"), format!("at most {most} are allowed"), "fewer"));
+        problems.push(FieldError::new(
+            path,
+            format!("{count} entries"),
+            format!("at most {most} are allowed"),
+            "fewer",
+        ));
     }
     if schema.list_type.as_deref() == Some("set") {
         for (i, item) in items.iter().take(most_items(schema)).enumerate() {
             if items.iter().take(i).any(|earlier| earlier == item) {
-                problems.push(Problem::new(format!("{path}[{i}]"), item, "stands there twice", "each only once"));
+                problems.push(FieldError::new(format!("{path}[{i}]"), item, "stands there twice", "each only once"));
             }
         }
     }
@@ -235,7 +245,7 @@ fn is_out_of_bounds(schema: &Schema, value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number < least || number > most)
 }
 
-fn bounds(schema: &Schema, number: f64, value: &Value, path: &str, problems: &mut Vec<Problem>) {
+fn bounds(schema: &Schema, number: f64, value: &Value, path: &str, problems: &mut Vec<FieldError>) {
     let (least, most) = limits(schema);
     if number < least || number > most {
         let instead = if least.total_cmp(&most).is_eq() {
@@ -243,14 +253,14 @@ fn bounds(schema: &Schema, number: f64, value: &Value, path: &str, problems: &mu
         } else {
             format!("a number from {least} to {most}")
         };
-        problems.push(Problem::new(path, value, "out of range", instead));
+        problems.push(FieldError::new(path, value, "out of range", instead));
     }
 }
 
-fn length(schema: &Schema, text: &str, path: &str, problems: &mut Vec<Problem>) {
+fn length(schema: &Schema, text: &str, path: &str, problems: &mut Vec<FieldError>) {
     let count = text.chars().count();
     if let Some(most) = schema.max_length.filter(|most| count > *most) {
-        problems.push(Problem::new(
+        problems.push(FieldError::new(
             path,
             format!("{count} characters"),
             format!("at most {most} are allowed"),
@@ -258,7 +268,7 @@ fn length(schema: &Schema, text: &str, path: &str, problems: &mut Vec<Problem>) 
         ));
     }
     if schema.min_length.is_some_and(|least| count < least) {
-        problems.push(Problem::new(path, "\"\"", "must not be empty", "a text"));
+        problems.push(FieldError::new(path, "\"\"", "must not be empty", "a text"));
     }
 }
 

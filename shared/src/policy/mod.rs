@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::api::{
     DayName, ExclusionSpec, MaintenanceWindow, RotationPolicySpec, SurgeSpec, sound_parts, structural_problems,
 };
-use crate::problem::{Problem, Problems, quoted};
+use crate::field_error::{FieldError, FieldErrors, quoted};
 use crate::schedule::{Clock, Day, Entry, Exclusion, Moment, Schedule};
 use crate::{duration, keys, zone};
 use selector::selector_problems;
@@ -34,7 +34,7 @@ pub struct Policy {
     /// Surge settings.
     pub surge: Surge,
     /// What is right but likely not meant.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<FieldError>,
 }
 
 /// When a node is due (§7).
@@ -75,12 +75,14 @@ pub struct Surge {
 
 impl Policy {
     /// Reads the `spec` of an object of whatever shape: structure first, then meaning.
-    pub fn from_json(spec: &Value) -> Result<Self, Problems> {
+    pub fn from_json(spec: &Value) -> Result<Self, FieldErrors> {
         let mut problems = structural_problems(spec);
         let read = if problems.is_empty() { without_nulls(spec) } else { sound_parts(spec) };
         let meaning = match serde_json::from_value::<RotationPolicySpec>(read) {
             Ok(typed) => Self::try_from(&typed),
-            Err(error) => Err(Problems(vec![Problem::new("spec", "", error.to_string(), "a RotationPolicy's spec")])),
+            Err(error) => {
+                Err(FieldErrors(vec![FieldError::new("spec", "", error.to_string(), "a RotationPolicy's spec")]))
+            }
         };
         match meaning {
             Ok(policy) if problems.is_empty() => return Ok(policy),
@@ -96,7 +98,7 @@ impl Policy {
                 problems.extend(more.0.into_iter().filter(|problem| !is_told(&problem.path)));
             }
         }
-        Err(Problems(problems))
+        Err(FieldErrors(problems))
     }
 }
 
@@ -112,9 +114,9 @@ fn without_nulls(value: &Value) -> Value {
 }
 
 impl TryFrom<&RotationPolicySpec> for Policy {
-    type Error = Problems;
+    type Error = FieldErrors;
 
-    fn try_from(spec: &RotationPolicySpec) -> Result<Self, Problems> {
+    fn try_from(spec: &RotationPolicySpec) -> Result<Self, FieldErrors> {
         let mut reader = Reader::default();
         selector_problems(&spec.node_pool_selector, &mut reader.problems);
         let threshold = reader.threshold(&spec.age_threshold);
@@ -126,7 +128,7 @@ impl TryFrom<&RotationPolicySpec> for Policy {
             reader.problem("spec.prePull.enabled", "true", "is reserved in v1alpha1", "false");
         }
         if !reader.problems.is_empty() {
-            return Err(Problems(reader.problems));
+            return Err(FieldErrors(reader.problems));
         }
         Ok(Self {
             threshold,
@@ -144,13 +146,13 @@ impl TryFrom<&RotationPolicySpec> for Policy {
 /// leaves this module because a problem was recorded.
 #[derive(Default)]
 struct Reader {
-    problems: Vec<Problem>,
-    warnings: Vec<Problem>,
+    problems: Vec<FieldError>,
+    warnings: Vec<FieldError>,
 }
 
 impl Reader {
     fn problem(&mut self, path: impl Into<String>, found: impl std::fmt::Display, why: &str, instead: &str) {
-        self.problems.push(Problem::new(path, found, why, instead));
+        self.problems.push(FieldError::new(path, found, why, instead));
     }
 
     fn threshold(&mut self, text: &str) -> Threshold {
@@ -215,7 +217,7 @@ impl Reader {
                 if let Some(why) = zone::inverted_sign(name)
                     && !self.warnings.iter().any(|w| w.path == path)
                 {
-                    self.warnings.push(Problem::new(path, quoted(name), why, "the name of a city's zone"));
+                    self.warnings.push(FieldError::new(path, quoted(name), why, "the name of a city's zone"));
                 }
                 Some(found)
             }

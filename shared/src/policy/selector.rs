@@ -5,19 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube_core::{Selector, SelectorExt};
 
-use crate::problem::{Problem, Problems, quoted};
+use crate::field_error::{FieldError, FieldErrors, quoted};
 
 /// `nodePoolSelector`, read (§4).
 #[derive(Clone, Debug)]
 pub struct PoolSelector {
     selector: Selector,
     specificity: usize,
-    rules: Vec<(String, Rule)>,
+    rules: Vec<(String, LabelRequirement)>,
 }
 
 /// All that a selector asks of one label key.
 #[derive(Clone, Debug, Default)]
-struct Rule {
+struct LabelRequirement {
     /// One of these values; `None`: any.
     one_of: Option<BTreeSet<String>>,
     none_of: BTreeSet<String>,
@@ -25,7 +25,7 @@ struct Rule {
     absent: bool,
 }
 
-impl Rule {
+impl LabelRequirement {
     fn add(&mut self, operator: &str, values: BTreeSet<String>) {
         match operator {
             "In" => {
@@ -78,7 +78,7 @@ impl PoolSelector {
 
     /// Whether one set of labels could be selected by both (§10).
     pub fn could_share_a_pool_with(&self, other: &Self) -> bool {
-        let none = Rule::default();
+        let none = LabelRequirement::default();
         let of_other = |key: &String| {
             let at = other.rules.binary_search_by(|(k, _)| k.cmp(key)).ok();
             at.and_then(|at| other.rules.get(at)).map_or(&none, |(_, rule)| rule)
@@ -89,26 +89,26 @@ impl PoolSelector {
 }
 
 impl TryFrom<&LabelSelector> for PoolSelector {
-    type Error = Problems;
+    type Error = FieldErrors;
 
-    fn try_from(given: &LabelSelector) -> Result<Self, Problems> {
+    fn try_from(given: &LabelSelector) -> Result<Self, FieldErrors> {
         let mut problems = Vec::new();
         selector_problems(given, &mut problems);
         if !problems.is_empty() {
-            return Err(Problems(problems));
+            return Err(FieldErrors(problems));
         }
         let specificity =
             given.match_labels.as_ref().map_or(0, BTreeMap::len) + given.match_expressions.as_ref().map_or(0, Vec::len);
         let selector = Selector::try_from(given.clone()).map_err(|e| {
-            Problems(vec![Problem::new("spec.nodePoolSelector", "", e.to_string(), "a standard label selector")])
+            FieldErrors(vec![FieldError::new("spec.nodePoolSelector", "", e.to_string(), "a standard label selector")])
         })?;
         Ok(Self { selector, specificity, rules: rules(given) })
     }
 }
 
 /// What the selector asks of each key, by key.
-fn rules(given: &LabelSelector) -> Vec<(String, Rule)> {
-    let mut rules: BTreeMap<&str, Rule> = BTreeMap::new();
+fn rules(given: &LabelSelector) -> Vec<(String, LabelRequirement)> {
+    let mut rules: BTreeMap<&str, LabelRequirement> = BTreeMap::new();
     for (key, value) in given.match_labels.iter().flatten() {
         rules.entry(key).or_default().add("In", BTreeSet::from([value.clone()]));
     }
@@ -151,30 +151,30 @@ fn is_subdomain(text: &str) -> bool {
 }
 
 /// Everything that is wrong with a selector.
-pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<Problem>) {
+pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<FieldError>) {
     let labels = "spec.nodePoolSelector.matchLabels";
     let key_rule = "a label key such as workload or example.com/workload";
     let value_why =
         "must be a label value: at most 63 letters, digits, '-', '_', '.', beginning and ending with a letter or digit";
     if let Some(count) = selector.match_labels.as_ref().map(BTreeMap::len).filter(|count| *count > 64) {
-        problems.push(Problem::new(labels, format!("{count} labels"), "at most 64 are allowed", "fewer"));
+        problems.push(FieldError::new(labels, format!("{count} labels"), "at most 64 are allowed", "fewer"));
     }
     for (key, value) in selector.match_labels.iter().flatten() {
         if !is_label_key(key) {
-            problems.push(Problem::new(labels, format!("key {}", quoted(key)), "must be a label key", key_rule));
+            problems.push(FieldError::new(labels, format!("key {}", quoted(key)), "must be a label key", key_rule));
         }
         if !is_label_value(value) {
-            problems.push(Problem::new(format!("{labels}.{key}"), quoted(value), value_why, "another value"));
+            problems.push(FieldError::new(format!("{labels}.{key}"), quoted(value), value_why, "another value"));
         }
     }
     let path = "spec.nodePoolSelector.matchExpressions";
     if let Some(count) = selector.match_expressions.as_ref().map(Vec::len).filter(|count| *count > 64) {
-        problems.push(Problem::new(path, format!("{count} expressions"), "at most 64 are allowed", "fewer"));
+        problems.push(FieldError::new(path, format!("{count} expressions"), "at most 64 are allowed", "fewer"));
     }
     for (i, expression) in selector.match_expressions.iter().flatten().enumerate() {
         let path = format!("{path}[{i}]");
         if !is_label_key(&expression.key) {
-            problems.push(Problem::new(
+            problems.push(FieldError::new(
                 format!("{path}.key"),
                 quoted(&expression.key),
                 "must be a label key",
@@ -184,7 +184,7 @@ pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<Pro
         let values = expression.values.as_deref().unwrap_or_default();
         match (expression.operator.as_str(), values.is_empty()) {
             ("In" | "NotIn", true) => {
-                problems.push(Problem::new(
+                problems.push(FieldError::new(
                     format!("{path}.values"),
                     "[]",
                     "In and NotIn compare with values",
@@ -192,7 +192,7 @@ pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<Pro
                 ));
             }
             ("Exists" | "DoesNotExist", false) => {
-                problems.push(Problem::new(
+                problems.push(FieldError::new(
                     format!("{path}.values"),
                     format!("{} values", values.len()),
                     "Exists and DoesNotExist take no values",
@@ -201,7 +201,7 @@ pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<Pro
             }
             ("In" | "NotIn" | "Exists" | "DoesNotExist", _) => {}
             (operator, _) => {
-                problems.push(Problem::new(
+                problems.push(FieldError::new(
                     format!("{path}.operator"),
                     quoted(operator),
                     "no such operator",
@@ -210,7 +210,7 @@ pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<Pro
             }
         }
         if values.len() > 64 {
-            problems.push(Problem::new(
+            problems.push(FieldError::new(
                 format!("{path}.values"),
                 format!("{} values", values.len()),
                 "at most 64 are allowed",
@@ -218,7 +218,7 @@ pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<Pro
             ));
         }
         for (j, value) in values.iter().enumerate().filter(|(_, value)| !is_label_value(value)) {
-            problems.push(Problem::new(format!("{path}.values[{j}]"), quoted(value), value_why, "another value"));
+            problems.push(FieldError::new(format!("{path}.values[{j}]"), quoted(value), value_why, "another value"));
         }
     }
 }

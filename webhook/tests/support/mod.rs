@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use noderotation_cluster::objects::Kept;
-use noderotation_cluster::watch::Sink;
-use noderotation_webhook::hooks::{Hook, Hooks, Rules};
-use noderotation_webhook::view::{PolicyEntry, PoolObject, View};
+use noderotation_cluster::objects::Cached;
+use noderotation_cluster::watch::EventHandler;
+use noderotation_webhook::caches::{Caches, PolicyEntry, PoolObject};
+use noderotation_webhook::handlers::{Handler, Handlers, VerdictOptions};
 use serde_json::{Value, json};
 
 pub const CONTROLLER: &str = "system:serviceaccount:noderotation:noderotation-controller";
@@ -33,21 +33,21 @@ pub fn pool(name: &str, labels: &Value) -> Value {
     })
 }
 
-/// Hooks that know these objects.
-pub fn hooks(policies: &[Value], pools: &[Value], rules: Rules) -> Hooks {
-    let view = Arc::new(View::default());
+/// Handlers that know these objects.
+pub fn handlers(policies: &[Value], pools: &[Value], options: VerdictOptions) -> Handlers {
+    let caches = Arc::new(Caches::default());
     for policy in policies {
-        view.put(PolicyEntry::read(&policy.to_string()).unwrap());
+        caches.apply(PolicyEntry::read(&policy.to_string()).unwrap());
     }
     for pool in pools {
-        view.put(PoolObject::read(&pool.to_string()).unwrap());
+        caches.apply(PoolObject::read(&pool.to_string()).unwrap());
     }
-    Hooks { view, rules }
+    Handlers { caches, options }
 }
 
-/// The rules of a plain installation.
-pub fn rules() -> Rules {
-    Rules { controller: CONTROLLER.into(), ..Rules::default() }
+/// The options of a plain installation.
+pub fn options() -> VerdictOptions {
+    VerdictOptions { controller: CONTROLLER.into(), ..VerdictOptions::default() }
 }
 
 /// A review; `Null` stands for an object that is not there.
@@ -65,12 +65,12 @@ pub fn review(resource: &str, operation: &str, object: &Value, old: &Value) -> V
     })
 }
 
-/// The resource that a hook is asked about.
-pub fn resource_of(hook: Hook) -> &'static str {
-    match hook {
-        Hook::MutatePolicy | Hook::ValidatePolicy => "rotationpolicies",
-        Hook::ValidatePool => "nodepools",
-        Hook::ValidateClaim => "nodeclaims",
-        Hook::Guard => "nodepools",
+/// The resource that a handler is asked about.
+pub fn resource_of(handler: Handler) -> &'static str {
+    match handler {
+        Handler::MutatePolicy | Handler::ValidatePolicy => "rotationpolicies",
+        Handler::ValidatePool => "nodepools",
+        Handler::ValidateClaim => "nodeclaims",
+        Handler::Guard => "nodepools",
     }
 }

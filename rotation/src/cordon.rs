@@ -4,29 +4,29 @@ use std::collections::BTreeMap;
 
 use noderotation_shared::keys;
 
-use crate::step::{Kind, Patch};
-use crate::world::Node;
+use crate::step::{ObjectKind, Patch};
+use noderotation_shared::objects::Node;
 
 /// Freezes a node for a rotation and, for the old node, cordons it. `None` when nothing is missing.
 ///
 /// An operator's own `do-not-disrupt: "true"` is left unmarked and an operator's cordon is not adopted; any other value
 /// of `do-not-disrupt` protects nothing, so it is overwritten and owned.
 pub fn freeze(node: &Node, claim: &str, cordon: bool) -> Option<Patch> {
-    let marks = &node.meta.marks;
+    let annotations = &node.meta.annotations;
     let mut patch = BTreeMap::new();
     let mut unschedulable = None;
-    if marks.get(keys::SURGE_FOR) != Some(claim) {
+    if annotations.get(keys::SURGE_FOR) != Some(claim) {
         patch.insert(keys::SURGE_FOR, Some(claim.to_owned()));
     }
-    if marks.get(keys::DO_NOT_DISRUPT) != Some("true") {
+    if annotations.get(keys::DO_NOT_DISRUPT) != Some("true") {
         patch.insert(keys::DO_NOT_DISRUPT, Some("true".to_owned()));
-        if marks.get(keys::DO_NOT_DISRUPT_OWNED) != Some("true") {
+        if annotations.get(keys::DO_NOT_DISRUPT_OWNED) != Some("true") {
             patch.insert(keys::DO_NOT_DISRUPT_OWNED, Some("true".to_owned()));
         }
     }
     if cordon && !node.unschedulable {
         unschedulable = Some(true);
-        if marks.get(keys::CORDONED) != Some("true") {
+        if annotations.get(keys::CORDONED) != Some("true") {
             patch.insert(keys::CORDONED, Some("true".to_owned()));
         }
     }
@@ -35,17 +35,17 @@ pub fn freeze(node: &Node, claim: &str, cordon: bool) -> Option<Patch> {
 
 /// Takes everything of ours off a node. `None` when nothing is there.
 pub fn unfreeze(node: &Node) -> Option<Patch> {
-    let marks = &node.meta.marks;
+    let annotations = &node.meta.annotations;
     let mut patch = BTreeMap::new();
     let mut unschedulable = None;
-    if marks.has(keys::SURGE_FOR) {
+    if annotations.has(keys::SURGE_FOR) {
         patch.insert(keys::SURGE_FOR, None);
     }
-    if marks.has(keys::DO_NOT_DISRUPT_OWNED) {
+    if annotations.has(keys::DO_NOT_DISRUPT_OWNED) {
         patch.insert(keys::DO_NOT_DISRUPT_OWNED, None);
         patch.insert(keys::DO_NOT_DISRUPT, None);
     }
-    if marks.has(keys::CORDONED) {
+    if annotations.has(keys::CORDONED) {
         patch.insert(keys::CORDONED, None);
         unschedulable = Some(false);
     }
@@ -54,7 +54,7 @@ pub fn unfreeze(node: &Node) -> Option<Patch> {
 
 fn on(node: &Node, annotations: BTreeMap<&'static str, Option<String>>, unschedulable: Option<bool>) -> Patch {
     Patch {
-        kind: Kind::Node,
+        kind: ObjectKind::Node,
         name: node.meta.name.to_string(),
         version: node.meta.version.to_string(),
         annotations,
@@ -65,12 +65,12 @@ fn on(node: &Node, annotations: BTreeMap<&'static str, Option<String>>, unschedu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::{Marks, Meta};
+    use noderotation_shared::objects::{Annotations, Meta};
     use proptest::prelude::*;
 
-    fn node(marks: &[(&str, &str)], unschedulable: bool) -> Node {
+    fn node(annotations: &[(&str, &str)], unschedulable: bool) -> Node {
         Node {
-            meta: Meta { marks: Marks::of(marks.iter().copied()), ..Meta::default() },
+            meta: Meta { annotations: Annotations::of(annotations.iter().copied()), ..Meta::default() },
             unschedulable,
             ..Node::default()
         }
@@ -78,16 +78,16 @@ mod tests {
 
     /// What the API server makes of a patch.
     fn apply(node: &Node, patch: &Patch) -> Node {
-        let mut marks: BTreeMap<&str, String> =
-            keys::ALL.iter().filter_map(|k| Some((k.name, node.meta.marks.get(k.name)?.to_owned()))).collect();
+        let mut annotations: BTreeMap<&str, String> =
+            keys::ALL.iter().filter_map(|k| Some((k.name, node.meta.annotations.get(k.name)?.to_owned()))).collect();
         for (key, value) in &patch.annotations {
             match value {
-                Some(value) => marks.insert(key, value.clone()),
-                None => marks.remove(key),
+                Some(value) => annotations.insert(key, value.clone()),
+                None => annotations.remove(key),
             };
         }
-        let marks = Marks::of(marks.iter().map(|(k, v)| (*k, v.as_str())));
-        let meta = Meta { marks, ..node.meta.clone() };
+        let annotations = Annotations::of(annotations.iter().map(|(k, v)| (*k, v.as_str())));
+        let meta = Meta { annotations, ..node.meta.clone() };
         Node { meta, unschedulable: patch.unschedulable.unwrap_or(node.unschedulable), ..node.clone() }
     }
 
@@ -95,7 +95,9 @@ mod tests {
     fn an_operators_protection_and_cordon_stay() {
         let before = node(&[(keys::DO_NOT_DISRUPT, "true")], true);
         let frozen = apply(&before, &freeze(&before, "c", true).unwrap());
-        assert!(!frozen.meta.marks.has(keys::DO_NOT_DISRUPT_OWNED) && !frozen.meta.marks.has(keys::CORDONED));
+        assert!(
+            !frozen.meta.annotations.has(keys::DO_NOT_DISRUPT_OWNED) && !frozen.meta.annotations.has(keys::CORDONED)
+        );
         assert_eq!(apply(&frozen, &unfreeze(&frozen).unwrap()), before);
     }
 
@@ -103,15 +105,15 @@ mod tests {
     fn another_value_protects_nothing_and_is_owned() {
         let before = node(&[(keys::DO_NOT_DISRUPT, "false")], false);
         let frozen = apply(&before, &freeze(&before, "c", true).unwrap());
-        assert_eq!(frozen.meta.marks.get(keys::DO_NOT_DISRUPT), Some("true"));
-        assert!(frozen.meta.marks.has(keys::DO_NOT_DISRUPT_OWNED) && frozen.unschedulable);
+        assert_eq!(frozen.meta.annotations.get(keys::DO_NOT_DISRUPT), Some("true"));
+        assert!(frozen.meta.annotations.has(keys::DO_NOT_DISRUPT_OWNED) && frozen.unschedulable);
     }
 
     proptest! {
         #[test]
         fn freezing_is_idempotent_and_undone(protected: bool, cordoned: bool, cordon: bool) {
-            let marks: &[(&str, &str)] = if protected { &[(keys::DO_NOT_DISRUPT, "true")] } else { &[] };
-            let before = node(marks, cordoned);
+            let annotations: &[(&str, &str)] = if protected { &[(keys::DO_NOT_DISRUPT, "true")] } else { &[] };
+            let before = node(annotations, cordoned);
             let frozen = apply(&before, &freeze(&before, "c", cordon).unwrap());
             prop_assert_eq!(freeze(&frozen, "c", cordon), None);
             let after = apply(&frozen, &unfreeze(&frozen).unwrap());

@@ -106,7 +106,7 @@ impl Pair {
 
 /// Everything the Secret holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Material {
+pub struct SecretData {
     /// The authority that signs.
     pub signer: Pair,
     /// The certificate that is served.
@@ -126,7 +126,7 @@ const PREVIOUS_UNTIL: &str = "previous.until";
 /// Where everybody looks for the certificates to trust.
 const TRUSTED: &str = "ca.crt";
 
-impl Material {
+impl SecretData {
     /// Reads a Secret's data. The error says what cannot be used.
     pub fn read(data: &Data) -> Result<Self, String> {
         let text = |key: &str| {
@@ -143,11 +143,11 @@ impl Material {
         } else {
             None
         };
-        let material = Self { signer: pair(SIGNER)?, leaf: pair(LEAF)?, next, previous };
-        if !material.authorities().any(|authority| authority.signed(&material.leaf.certificate)) {
+        let data = Self { signer: pair(SIGNER)?, leaf: pair(LEAF)?, next, previous };
+        if !data.authorities().any(|authority| authority.signed(&data.leaf.certificate)) {
             return Err("tls.crt is signed by none of the authorities in the Secret".into());
         }
-        Ok(material)
+        Ok(data)
     }
 
     /// As a Secret's data.

@@ -10,23 +10,23 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use noderotation_cluster::api::{Api, Outcome, ReadError};
 use noderotation_cluster::backoff::backoff;
-use noderotation_cluster::objects::Kept;
-use noderotation_cluster::watch::{Change, Sink, Store};
+use noderotation_cluster::objects::Cached;
+use noderotation_cluster::watch::{Change, EventHandler, Store};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::material::{Data, Material};
-use crate::objects::{Configuration, Kind, Mutating, SecretObject, Validating};
-use crate::plan::{Action, Known, Settings, carry_out, plan};
-use crate::serving::Serving;
+use crate::cert_resolver::CertResolver;
+use crate::objects::{Configuration, ConfigurationKind, Mutating, SecretObject, Validating};
+use crate::plan::{Action, Observed, Settings, carry_out, plan};
+use crate::secret_data::{Data, SecretData};
 
 /// Clocks jump and sleeps drift: looked at again after this, whatever was planned.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Where things are.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct SecretRef {
     /// The Secret's namespace.
     pub namespace: String,
     /// The Secret's name.
@@ -36,27 +36,27 @@ pub struct Place {
 }
 
 #[derive(Default)]
-struct Seen {
+struct ManagerState {
     secret: Store<SecretObject>,
     mutating: Store<Configuration<Mutating>>,
     validating: Store<Configuration<Validating>>,
 }
 
-impl Seen {
+impl ManagerState {
     fn is_synced(&self) -> bool {
-        self.secret.settled && self.mutating.settled && self.validating.settled
+        self.secret.is_initialized && self.mutating.is_initialized && self.validating.is_initialized
     }
 }
 
 /// Keeps Secret, certificate and `caBundle`.
-pub struct Own {
+pub struct CertificateManager {
     api: Api,
-    place: Place,
+    secret_ref: SecretRef,
     settings: Settings,
-    serving: Arc<Serving>,
-    seen: Mutex<Seen>,
+    resolver: Arc<CertResolver>,
+    seen: Mutex<ManagerState>,
     changed: Notify,
-    last_good: Mutex<Option<Material>>,
+    last_good: Mutex<Option<SecretData>>,
     /// What every `caBundle` holds, and since when this process has seen it there.
     trusted: Mutex<Option<(String, Instant)>>,
 }
@@ -73,14 +73,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Own {
-    /// Nothing is done before [`Own::keep`].
-    pub fn new(api: Api, place: Place, settings: Settings, serving: Arc<Serving>) -> Arc<Self> {
+impl CertificateManager {
+    /// Nothing is done before [`CertificateManager::keep`].
+    pub fn new(api: Api, secret_ref: SecretRef, settings: Settings, resolver: Arc<CertResolver>) -> Arc<Self> {
         Arc::new(Self {
             api,
-            place,
+            secret_ref,
             settings,
-            serving,
+            resolver,
             seen: Mutex::default(),
             changed: Notify::new(),
             last_good: Mutex::default(),
@@ -90,10 +90,10 @@ impl Own {
 
     /// Whether a certificate is served that every `caBundle` trusts.
     pub fn is_ready(&self) -> bool {
-        self.serving.not_after().is_some() && lock(&self.trusted).is_some()
+        self.resolver.not_after().is_some() && lock(&self.trusted).is_some()
     }
 
-    /// Works for ever. Watches feed it as a [`Sink`] of the three kinds.
+    /// Works for ever. Watches feed it as a [`EventHandler`] of the three kinds.
     pub async fn keep(self: Arc<Self>) {
         let mut failures = 0;
         loop {
@@ -122,23 +122,23 @@ impl Own {
         if !lock(&self.seen).is_synced() {
             return Ok(Next::After(LOOK_AGAIN));
         }
-        let secret = lock(&self.seen).secret.objects.get(self.place.secret.as_str()).cloned();
-        let material = secret.as_ref().and_then(|secret| match Material::read(&secret.data) {
-            Ok(material) => Some(material),
+        let secret = lock(&self.seen).secret.objects.get(self.secret_ref.secret.as_str()).cloned();
+        let data = secret.as_ref().and_then(|secret| match SecretData::read(&secret.data) {
+            Ok(data) => Some(data),
             Err(why) => {
-                tracing::warn!(secret = self.place.secret, why, "the Secret cannot be used and is put right");
+                tracing::warn!(secret = self.secret_ref.secret, why, "the Secret cannot be used and is put right");
                 None
             }
         });
-        if let Some(material) = &material {
-            self.serve(material)?;
+        if let Some(data) = &data {
+            self.serve(data)?;
         }
         let now = Timestamp::now();
         let last_good = lock(&self.last_good).clone();
-        let trusted_for = material.as_ref().and_then(|material| self.trusted_for(&material.trusted()));
+        let trusted_for = data.as_ref().and_then(|data| self.trusted_for(&data.trusted()));
         let propagation = Duration::try_from(self.settings.propagation).unwrap_or_default();
-        let known = Known {
-            material: material.as_ref(),
+        let known = Observed {
+            data: data.as_ref(),
             has_secret: secret.is_some(),
             last_good: last_good.as_ref(),
             is_trusted: trusted_for.is_some_and(|time| time >= propagation),
@@ -168,48 +168,48 @@ impl Own {
         seen.as_ref().map(|(_, since)| since.elapsed())
     }
 
-    fn serve(&self, material: &Material) -> Result<(), String> {
+    fn serve(&self, data: &SecretData) -> Result<(), String> {
         let mut last_good = lock(&self.last_good);
-        if last_good.as_ref().is_none_or(|good| good.leaf != material.leaf) {
-            self.serving.set(material.leaf.certified()?, material.leaf.certificate.not_after);
-            tracing::info!(until = %material.leaf.certificate.not_after, "serves this certificate");
+        if last_good.as_ref().is_none_or(|good| good.leaf != data.leaf) {
+            self.resolver.set(data.leaf.certified()?, data.leaf.certificate.not_after);
+            tracing::info!(until = %data.leaf.certificate.not_after, "serves this certificate");
         }
-        *last_good = Some(material.clone());
+        *last_good = Some(data.clone());
         Ok(())
     }
 
     fn secret_path(&self) -> String {
-        format!("/api/v1/namespaces/{}/secrets", self.place.namespace)
+        format!("/api/v1/namespaces/{}/secrets", self.secret_ref.namespace)
     }
 
-    async fn write(&self, old: Option<&SecretObject>, new: &Material, action: Action) -> Result<Next, String> {
+    async fn write(&self, old: Option<&SecretObject>, new: &SecretData, action: Action) -> Result<Next, String> {
         let outcome = match old {
             None => self.api.create(&self.secret_path(), &self.new_secret(&new.data())).await,
             Some(old) => {
-                let path = format!("{}/{}", self.secret_path(), self.place.secret);
+                let path = format!("{}/{}", self.secret_path(), self.secret_ref.secret);
                 self.api.patch(&path, &difference(old, &new.data())).await
             }
         };
         match outcome {
-            Outcome::Claimed(text) => {
-                tracing::info!(?action, secret = self.place.secret, "certificates changed");
-                lock(&self.seen).secret.put(SecretObject::read(&text)?);
+            Outcome::Applied(text) => {
+                tracing::info!(?action, secret = self.secret_ref.secret, "certificates changed");
+                lock(&self.seen).secret.apply(SecretObject::read(&text)?);
                 Ok(Next::Again)
             }
             // another replica was faster; its watch event comes
-            Outcome::Raced | Outcome::Gone => Ok(Next::After(Duration::from_millis(500))),
-            Outcome::Unknown(why) | Outcome::Refused(why) | Outcome::Throttled(_, why) => {
-                Err(format!("Secret {}/{}: {why}", self.place.namespace, self.place.secret))
+            Outcome::Conflict | Outcome::NotFound => Ok(Next::After(Duration::from_millis(500))),
+            Outcome::Unknown(why) | Outcome::Rejected(why) | Outcome::Throttled(_, why) => {
+                Err(format!("Secret {}/{}: {why}", self.secret_ref.namespace, self.secret_ref.secret))
             }
         }
     }
 
     fn new_secret(&self, data: &Data) -> Value {
         let labels: Map<String, Value> =
-            self.place.labels.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
+            self.secret_ref.labels.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
         json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
-            "metadata": {"name": self.place.secret, "namespace": self.place.namespace, "labels": labels},
+            "metadata": {"name": self.secret_ref.secret, "namespace": self.secret_ref.namespace, "labels": labels},
             "data": encoded(data),
         })
     }
@@ -225,21 +225,21 @@ impl Own {
 
     /// By a Secret read live: a replica whose view is old must not put an old bundle back.
     async fn put_bundles_right(&self) -> Result<Next, String> {
-        let path = format!("{}/{}", self.secret_path(), self.place.secret);
+        let path = format!("{}/{}", self.secret_path(), self.secret_ref.secret);
         let secret = match self.api.get(&path).await {
             Ok(text) => SecretObject::read(&text)?,
             Err(ReadError::NotFound) => return Ok(Next::After(Duration::from_millis(500))),
-            Err(error) => return Err(format!("Secret {}: {error}", self.place.secret)),
+            Err(error) => return Err(format!("Secret {}: {error}", self.secret_ref.secret)),
         };
-        let trusted = Material::read(&secret.data)?.trusted();
+        let trusted = SecretData::read(&secret.data)?.trusted();
         for (path, body) in self.bundles_differing(&trusted) {
             match self.api.patch(&path, &body).await {
-                Outcome::Claimed(text) => {
+                Outcome::Applied(text) => {
                     tracing::info!(configuration = path, "caBundle put right");
                     self.remember(&path, &text)?;
                 }
-                Outcome::Raced | Outcome::Gone => return Ok(Next::After(Duration::from_millis(200))),
-                Outcome::Unknown(why) | Outcome::Refused(why) | Outcome::Throttled(_, why) => {
+                Outcome::Conflict | Outcome::NotFound => return Ok(Next::After(Duration::from_millis(200))),
+                Outcome::Unknown(why) | Outcome::Rejected(why) | Outcome::Throttled(_, why) => {
                     return Err(format!("caBundle of {path}: {why}"));
                 }
             }
@@ -250,9 +250,9 @@ impl Own {
     fn remember(&self, path: &str, text: &str) -> Result<(), String> {
         let mut seen = lock(&self.seen);
         if path.starts_with(Mutating::COLLECTION) {
-            seen.mutating.put(Kept::read(text)?);
+            seen.mutating.apply(Cached::read(text)?);
         } else {
-            seen.validating.put(Kept::read(text)?);
+            seen.validating.apply(Cached::read(text)?);
         }
         self.changed.notify_one();
         Ok(())
@@ -272,35 +272,35 @@ fn difference(old: &SecretObject, new: &Data) -> Value {
     json!({"metadata": {"resourceVersion": old.meta.version, "uid": old.meta.uid}, "data": data})
 }
 
-fn correction<K: Kind>(configuration: &Configuration<K>, trusted: &str) -> Option<(String, Value)> {
+fn correction<K: ConfigurationKind>(configuration: &Configuration<K>, trusted: &str) -> Option<(String, Value)> {
     let webhooks = configuration.with_bundle(trusted)?;
     let meta = &configuration.meta;
     let body = json!({"metadata": {"resourceVersion": meta.version, "uid": meta.uid}, "webhooks": webhooks});
     Some((format!("{}/{}", K::COLLECTION, meta.name), body))
 }
 
-macro_rules! sink {
+macro_rules! event_handler {
     ($object:ty, $store:ident) => {
-        impl Sink<$object> for Own {
-            fn put(&self, object: $object) {
-                if let Change::Changed(_) = lock(&self.seen).$store.put(object) {
+        impl EventHandler<$object> for CertificateManager {
+            fn apply(&self, object: $object) {
+                if let Change::Changed(_) = lock(&self.seen).$store.apply(object) {
                     self.changed.notify_one();
                 }
             }
 
-            fn remove(&self, object: &$object) {
-                lock(&self.seen).$store.remove(&object.meta.name, &object.meta.uid);
+            fn delete(&self, object: &$object) {
+                lock(&self.seen).$store.delete(&object.meta.name, &object.meta.uid);
                 self.changed.notify_one();
             }
 
-            fn settle(&self, uids: &HashSet<Box<str>>) {
-                lock(&self.seen).$store.settle(uids);
+            fn init_done(&self, uids: &HashSet<Box<str>>) {
+                lock(&self.seen).$store.init_done(uids);
                 self.changed.notify_one();
             }
         }
     };
 }
 
-sink!(SecretObject, secret);
-sink!(Configuration<Mutating>, mutating);
-sink!(Configuration<Validating>, validating);
+event_handler!(SecretObject, secret);
+event_handler!(Configuration<Mutating>, mutating);
+event_handler!(Configuration<Validating>, validating);

@@ -9,12 +9,12 @@ use rustls::sign::CertifiedKey;
 
 /// The certificate that is served; none until the first is set, and then handshakes fail.
 #[derive(Default)]
-pub struct Serving {
+pub struct CertResolver {
     key: RwLock<Option<Arc<CertifiedKey>>>,
     not_after: Mutex<Option<Timestamp>>,
 }
 
-impl Serving {
+impl CertResolver {
     /// From the next handshake on.
     pub fn set(&self, key: Arc<CertifiedKey>, not_after: Timestamp) {
         *self.key.write().unwrap_or_else(PoisonError::into_inner) = Some(key);
@@ -27,13 +27,13 @@ impl Serving {
     }
 }
 
-impl fmt::Debug for Serving {
+impl fmt::Debug for CertResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Serving until {:?}", self.not_after())
+        write!(f, "CertResolver until {:?}", self.not_after())
     }
 }
 
-impl ResolvesServerCert for Serving {
+impl ResolvesServerCert for CertResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.key.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -5,18 +5,18 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// Loops that never should end; the reason when one does.
-pub type Parts = JoinSet<Result<(), String>>;
+pub type Tasks = JoinSet<Result<(), String>>;
 
 /// Awaits `future`, unless a signal (then `None`) or the end of a part comes first.
 pub async fn or_stopped<T>(
     future: impl Future<Output = T>,
     stop: &CancellationToken,
-    parts: &mut Parts,
+    tasks: &mut Tasks,
 ) -> anyhow::Result<Option<T>> {
     tokio::select! {
         value = future => Ok(Some(value)),
         () = stop.cancelled() => Ok(None),
-        ended = parts.join_next() => Err(anyhow::Error::msg(describe(ended))),
+        ended = tasks.join_next() => Err(anyhow::Error::msg(describe(ended))),
     }
 }
 

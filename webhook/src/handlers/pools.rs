@@ -3,42 +3,47 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use noderotation_shared::admission::{PoolDraft, judge_pool_change};
+use noderotation_shared::admission::{ProposedNodePool, judge_pool_change};
 use noderotation_shared::{instant, keys};
 
-use super::Rules;
-use crate::answer::Answer;
-use crate::review::{Object, Request};
-use crate::view::View;
+use super::VerdictOptions;
+use crate::caches::Caches;
+use crate::request::{AdmissionRequest, Object};
+use crate::response::AdmissionResponse;
 
 /// Judges a creation, or an update of spec, labels or the operator's keys.
-pub fn validate(view: &View, rules: &Rules, request: &Request<'_>, now: Timestamp) -> Result<Answer, String> {
+pub fn validate(
+    caches: &Caches,
+    options: &VerdictOptions,
+    request: &AdmissionRequest<'_>,
+    now: Timestamp,
+) -> Result<AdmissionResponse, String> {
     if !request.sub_resource.is_empty() || !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
-        return Ok(Answer::allowed());
+        return Ok(AdmissionResponse::allowed());
     }
     let new = request.object()?.ok_or_else(|| format!("request.object: missing in {}", request.operation))?;
     let old = request.old_object()?;
     if new.is_being_deleted() {
-        return Ok(Answer::allowed());
+        return Ok(AdmissionResponse::allowed());
     }
-    let draft = |object: &Object| {
-        let mut draft = PoolDraft::read(&object.0, now);
-        draft.name = object.name();
-        draft
+    let proposed = |object: &Object| {
+        let mut proposed = ProposedNodePool::read(&object.0, now);
+        proposed.name = object.name();
+        proposed
     };
-    let (before, after) = (old.as_ref().map(draft), draft(&new));
+    let (before, after) = (old.as_ref().map(proposed), proposed(&new));
     let operators = |object: &Object| [keys::FREEZE, keys::ROTATE].map(|key| object.annotation(key).map(str::to_owned));
     let is_same = old.as_ref().is_some_and(|old| old.spec() == new.spec() && operators(old) == operators(&new))
         && before.as_ref().is_some_and(|before| before.labels == after.labels);
     if is_same {
-        return Ok(Answer::allowed());
+        return Ok(AdmissionResponse::allowed());
     }
     let mut verdict =
-        view.with_ledger(|ledger| judge_pool_change(ledger, before.as_ref(), &after, rules.static_pools, now));
+        caches.with_index(|index| judge_pool_change(index, before.as_ref(), &after, options.static_pools, now));
     verdict.warnings.extend(past_freeze(old.as_ref(), &new, now));
     verdict.warnings.extend(misplaced(Some(&new)));
     if verdict.refusals.is_empty() && !request.is_dry_run() {
-        view.admit_pool(Arc::new(after));
+        caches.admit_pool(Arc::new(after));
     }
     Ok(verdict.into())
 }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use noderotation_shared::admission::StaticPools;
 
-use crate::answer::Answer;
-use crate::review::Request;
-use crate::view::View;
+use crate::caches::Caches;
+use crate::request::AdmissionRequest;
+use crate::response::AdmissionResponse;
 
 /// What is asked of; each has a path of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hook {
+pub enum Handler {
     /// Fills what is absent, and refuses with every problem before schema and CEL do so curtly.
     MutatePolicy,
     /// Ties, static pools, findings.
@@ -29,7 +29,7 @@ pub enum Hook {
     Guard,
 }
 
-impl Hook {
+impl Handler {
     /// All of them.
     pub const ALL: [Self; 5] =
         [Self::MutatePolicy, Self::ValidatePolicy, Self::ValidatePool, Self::ValidateClaim, Self::Guard];
@@ -41,14 +41,14 @@ impl Hook {
             Self::ValidatePolicy => "/validate/rotationpolicies",
             Self::ValidatePool => "/validate/nodepools",
             Self::ValidateClaim => "/validate/nodeclaims",
-            Self::Guard => "/guard/marks",
+            Self::Guard => "/guard/annotations",
         }
     }
 }
 
 /// What the flags say about verdicts.
 #[derive(Clone, Debug, Default)]
-pub struct Rules {
+pub struct VerdictOptions {
     /// The controller's account: `system:serviceaccount:NAMESPACE:NAME`.
     pub controller: String,
     /// Filled into windows that name no time zone.
@@ -58,26 +58,26 @@ pub struct Rules {
 }
 
 /// Answers reviews.
-pub struct Hooks {
+pub struct Handlers {
     /// The policies and pools there are.
-    pub view: Arc<View>,
+    pub caches: Arc<Caches>,
     /// What the flags say.
-    pub rules: Rules,
+    pub options: VerdictOptions,
 }
 
-impl Hooks {
+impl Handlers {
     /// The answer to one review at this instant.
-    pub fn answer(&self, hook: Hook, request: &Request<'_>, now: Timestamp) -> Answer {
-        let answer = match hook {
-            Hook::MutatePolicy => policies::mutate(&self.rules, request),
-            Hook::ValidatePolicy => policies::validate(&self.view, &self.rules, request, now),
-            Hook::ValidatePool => pools::validate(&self.view, &self.rules, request, now),
-            Hook::ValidateClaim => claims::validate(request),
-            Hook::Guard => guard::guard(&self.view, &self.rules, request),
+    pub fn answer(&self, handler: Handler, request: &AdmissionRequest<'_>, now: Timestamp) -> AdmissionResponse {
+        let answer = match handler {
+            Handler::MutatePolicy => policies::mutate(&self.options, request),
+            Handler::ValidatePolicy => policies::validate(&self.caches, &self.options, request, now),
+            Handler::ValidatePool => pools::validate(&self.caches, &self.options, request, now),
+            Handler::ValidateClaim => claims::validate(request),
+            Handler::Guard => guard::guard(&self.caches, &self.options, request),
         };
-        let mut answer = answer.unwrap_or_else(Answer::bad);
-        if matches!(hook, Hook::ValidatePolicy | Hook::ValidatePool) {
-            answer.warnings.extend(self.view.staleness());
+        let mut answer = answer.unwrap_or_else(AdmissionResponse::bad);
+        if matches!(handler, Handler::ValidatePolicy | Handler::ValidatePool) {
+            answer.warnings.extend(self.caches.staleness());
         }
         answer
     }

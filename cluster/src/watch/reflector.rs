@@ -15,12 +15,12 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::Sink;
+use super::EventHandler;
 use super::fresh::Freshness;
 use crate::api::{Api, with_causes};
 use crate::backoff::backoff;
-use crate::metrics::Traffic;
-use crate::objects::{Kept, name_of};
+use crate::metrics::ClientMetrics;
+use crate::objects::{Cached, name_of};
 
 /// No event and no bookmark for this long: reconnect.
 const SILENCE: Duration = Duration::from_secs(200);
@@ -30,13 +30,13 @@ const PAGE: usize = 200;
 
 /// What to watch, or to list.
 #[derive(Clone)]
-pub struct Source {
+pub struct ListWatch {
     path: String,
     /// Begins with `&` where there is one.
     selector: String,
 }
 
-impl Source {
+impl ListWatch {
     /// Every object of a collection.
     pub fn all(path: impl Into<String>) -> Self {
         Self { path: path.into(), selector: String::new() }
@@ -105,14 +105,15 @@ enum Ended {
 }
 
 /// Watches one kind for ever. Returns never; its panic ends the process.
-pub async fn watch<K: Kept>(
+pub async fn watch<K: Cached>(
     api: Api,
-    source: Source,
-    sink: Arc<dyn Sink<K>>,
+    list_watch: ListWatch,
+    sink: Arc<dyn EventHandler<K>>,
     fresh: Arc<Freshness>,
-    traffic: Arc<Traffic>,
+    client_metrics: Arc<ClientMetrics>,
 ) {
-    let mut watcher = Watcher { api, source, sink, fresh, traffic, version: None, can_stream: true, reason: "start" };
+    let mut watcher =
+        Watcher { api, list_watch, sink, fresh, client_metrics, version: None, can_stream: true, reason: "start" };
     let mut failures = 0;
     loop {
         let began = Instant::now();
@@ -134,18 +135,18 @@ pub async fn watch<K: Kept>(
     }
 }
 
-struct Watcher<K: Kept> {
+struct Watcher<K: Cached> {
     api: Api,
-    source: Source,
-    sink: Arc<dyn Sink<K>>,
+    list_watch: ListWatch,
+    sink: Arc<dyn EventHandler<K>>,
     fresh: Arc<Freshness>,
-    traffic: Arc<Traffic>,
+    client_metrics: Arc<ClientMetrics>,
     version: Option<String>,
     can_stream: bool,
     reason: &'static str,
 }
 
-impl<K: Kept> Watcher<K> {
+impl<K: Cached> Watcher<K> {
     async fn run(&mut self) -> Ended {
         if self.version.is_none()
             && !self.can_stream
@@ -155,7 +156,7 @@ impl<K: Kept> Watcher<K> {
         }
         let streaming = self.version.is_none();
         if streaming {
-            self.traffic.watch_list(K::RESOURCE, self.reason);
+            self.client_metrics.watch_list(K::RESOURCE, self.reason);
         }
         let mut seen = streaming.then(HashSet::new);
         let events = match self
@@ -192,7 +193,7 @@ impl<K: Kept> Watcher<K> {
                         _ => Some(mark.metadata.resource_version),
                     };
                     if let Some(uids) = seen.take() {
-                        self.sink.settle(&uids);
+                        self.sink.init_done(&uids);
                     }
                 }
                 WatchEvent::Error(status) if status.code == 410 => return Ended::Expired,
@@ -210,7 +211,7 @@ impl<K: Kept> Watcher<K> {
                     }
                     None => self.version = Some(object.meta().version.to_string()),
                 }
-                self.sink.put(object);
+                self.sink.apply(object);
             }
             Err(error) => {
                 let name = name_of(json);
@@ -222,17 +223,17 @@ impl<K: Kept> Watcher<K> {
     fn drop(&mut self, raw: &Raw) {
         if let Ok(object) = K::read(raw.0.get()) {
             self.version = Some(object.meta().version.to_string());
-            self.sink.remove(&object);
+            self.sink.delete(&object);
         }
     }
 
     fn request(&self) -> Result<http::Request<Vec<u8>>, String> {
-        let mut query = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds=290{}", self.source.selector);
+        let mut query = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds=290{}", self.list_watch.selector);
         match &self.version {
             Some(version) => query.extend(["&resourceVersion=", version]),
             None => query.push_str("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
         }
-        let uri = format!("{}?{query}", self.source.path);
+        let uri = format!("{}?{query}", self.list_watch.path);
         http::Request::get(uri).body(Vec::new()).map_err(|e| e.to_string())
     }
 
@@ -249,13 +250,13 @@ impl<K: Kept> Watcher<K> {
 
     /// The initial state in pages; a page that expires begins the list anew.
     async fn list(&mut self) -> Result<(), Ended> {
-        self.traffic.watch_list(K::RESOURCE, self.reason);
+        self.client_metrics.watch_list(K::RESOURCE, self.reason);
         let mut seen = Some(HashSet::new());
-        let (api, source) = (self.api.clone(), self.source.clone());
-        let version = source.pages(&api, |json| self.keep(json, &mut seen)).await.map_err(Ended::Failed)?;
+        let (api, list_watch) = (self.api.clone(), self.list_watch.clone());
+        let version = list_watch.pages(&api, |json| self.keep(json, &mut seen)).await.map_err(Ended::Failed)?;
         self.version = Some(version);
         self.fresh.touch(K::RESOURCE);
-        self.sink.settle(&seen.unwrap_or_default());
+        self.sink.init_done(&seen.unwrap_or_default());
         Ok(())
     }
 }

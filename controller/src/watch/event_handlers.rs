@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use noderotation_rotation::world::{Claim, Node, Placeholder, Pool};
 use noderotation_shared::keys;
+use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder};
 
-use super::view::{Caches, View};
+use super::caches::{CacheState, Caches};
 use noderotation_cluster::objects::PolicyObject;
-use noderotation_cluster::watch::{Change, Sink};
+use noderotation_cluster::watch::{Change, EventHandler};
 
 pub(super) fn unindex(index: &mut HashMap<Box<str>, BTreeSet<Box<str>>>, key: &str, name: &str) {
     if let Some(names) = index.get_mut(key) {
@@ -18,52 +18,52 @@ pub(super) fn unindex(index: &mut HashMap<Box<str>, BTreeSet<Box<str>>>, key: &s
     }
 }
 
-pub(super) fn unindex_node(c: &mut Caches, node: &Node) {
+pub(super) fn unindex_node(c: &mut CacheState, node: &Node) {
     unindex(&mut c.nodes_of, &node.pool, &node.meta.name);
-    if let Some(claim) = node.meta.marks.get(keys::SURGE_FOR) {
+    if let Some(claim) = node.meta.annotations.get(keys::SURGE_FOR) {
         unindex(&mut c.frozen_for, claim, &node.meta.name);
     }
 }
 
-fn index_node(c: &mut Caches, node: &Node) {
+fn index_node(c: &mut CacheState, node: &Node) {
     if !node.pool.is_empty() {
         c.nodes_of.entry(node.pool.clone()).or_default().insert(node.meta.name.clone());
     }
-    if let Some(claim) = node.meta.marks.get(keys::SURGE_FOR) {
+    if let Some(claim) = node.meta.annotations.get(keys::SURGE_FOR) {
         c.frozen_for.entry(claim.into()).or_default().insert(node.meta.name.clone());
     }
 }
 
-impl Sink<Pool> for View {
-    fn put(&self, pool: Pool) {
+impl EventHandler<NodePool> for Caches {
+    fn apply(&self, pool: NodePool) {
         let name = pool.meta.name.clone();
-        let change = self.lock().pools.put(pool);
+        let change = self.lock().pools.apply(pool);
         if let Change::Changed(_) = change {
             self.trigger([&*name]);
             self.changed.notify_one();
         }
     }
 
-    fn remove(&self, pool: &Pool) {
-        if self.lock().pools.remove(&pool.meta.name, &pool.meta.uid).is_some() {
+    fn delete(&self, pool: &NodePool) {
+        if self.lock().pools.delete(&pool.meta.name, &pool.meta.uid).is_some() {
             self.trigger([&*pool.meta.name]);
             self.changed.notify_one();
         }
     }
 
-    fn settle(&self, uids: &HashSet<Box<str>>) {
-        let vanished = self.lock().pools.settle(uids);
+    fn init_done(&self, uids: &HashSet<Box<str>>) {
+        let vanished = self.lock().pools.init_done(uids);
         self.trigger(vanished.iter().map(|pool| &*pool.meta.name));
         self.changed.notify_one();
         self.synced.notify_waiters();
     }
 }
 
-impl Sink<Claim> for View {
-    fn put(&self, claim: Claim) {
+impl EventHandler<NodeClaim> for Caches {
+    fn apply(&self, claim: NodeClaim) {
         let (name, pool) = (claim.meta.name.clone(), claim.pool.clone());
         let mut c = self.lock();
-        let Change::Changed(old) = c.claims.put(claim) else { return };
+        let Change::Changed(old) = c.claims.apply(claim) else { return };
         if let Some(old) = old.as_ref().filter(|old| old.pool != pool) {
             unindex(&mut c.claims_of, &old.pool, &name);
         }
@@ -75,9 +75,9 @@ impl Sink<Claim> for View {
         self.changed.notify_one();
     }
 
-    fn remove(&self, claim: &Claim) {
+    fn delete(&self, claim: &NodeClaim) {
         let mut c = self.lock();
-        let removed = c.claims.remove(&claim.meta.name, &claim.meta.uid);
+        let removed = c.claims.delete(&claim.meta.name, &claim.meta.uid);
         if removed.is_some() {
             unindex(&mut c.claims_of, &claim.pool, &claim.meta.name);
         }
@@ -87,9 +87,9 @@ impl Sink<Claim> for View {
         self.changed.notify_one();
     }
 
-    fn settle(&self, uids: &HashSet<Box<str>>) {
+    fn init_done(&self, uids: &HashSet<Box<str>>) {
         let mut c = self.lock();
-        let vanished = c.claims.settle(uids);
+        let vanished = c.claims.init_done(uids);
         for claim in &vanished {
             unindex(&mut c.claims_of, &claim.pool, &claim.meta.name);
         }
@@ -100,10 +100,10 @@ impl Sink<Claim> for View {
     }
 }
 
-impl View {
+impl Caches {
     /// The pools that a node concerns: its own, and that of the rotation it is frozen for.
     fn pools_of_node(&self, node: &Node) -> [Box<str>; 2] {
-        let frozen_for = node.meta.marks.get(keys::SURGE_FOR).and_then(|claim| self.claim(claim));
+        let frozen_for = node.meta.annotations.get(keys::SURGE_FOR).and_then(|claim| self.claim(claim));
         [node.pool.clone(), frozen_for.map(|claim| claim.pool.clone()).unwrap_or_default()]
     }
 
@@ -113,11 +113,11 @@ impl View {
     }
 }
 
-impl Sink<Node> for View {
-    fn put(&self, node: Node) {
+impl EventHandler<Node> for Caches {
+    fn apply(&self, node: Node) {
         let mut c = self.lock();
         let copy = node.clone();
-        let Change::Changed(old) = c.nodes.put(node) else { return };
+        let Change::Changed(old) = c.nodes.apply(node) else { return };
         if let Some(old) = &old {
             unindex_node(&mut c, old);
         }
@@ -129,9 +129,9 @@ impl Sink<Node> for View {
         }
     }
 
-    fn remove(&self, node: &Node) {
+    fn delete(&self, node: &Node) {
         let mut c = self.lock();
-        let removed = c.nodes.remove(&node.meta.name, &node.meta.uid);
+        let removed = c.nodes.delete(&node.meta.name, &node.meta.uid);
         if let Some(removed) = &removed {
             unindex_node(&mut c, removed);
         }
@@ -139,9 +139,9 @@ impl Sink<Node> for View {
         self.trigger_node(node);
     }
 
-    fn settle(&self, uids: &HashSet<Box<str>>) {
+    fn init_done(&self, uids: &HashSet<Box<str>>) {
         let mut c = self.lock();
-        let vanished = c.nodes.settle(uids);
+        let vanished = c.nodes.init_done(uids);
         for node in &vanished {
             unindex_node(&mut c, node);
         }
@@ -153,7 +153,7 @@ impl Sink<Node> for View {
     }
 }
 
-impl View {
+impl Caches {
     fn trigger_placeholder(&self, placeholder: &Placeholder) {
         // by its label, since its claim may be gone; by its claim, since a long name leaves no label
         let of_claim = self.claim(placeholder.claim()).map(|claim| claim.pool.clone()).unwrap_or_default();
@@ -161,22 +161,22 @@ impl View {
     }
 }
 
-impl Sink<Placeholder> for View {
-    fn put(&self, placeholder: Placeholder) {
+impl EventHandler<Placeholder> for Caches {
+    fn apply(&self, placeholder: Placeholder) {
         let copy = placeholder.clone();
-        let change = self.lock().placeholders.put(placeholder);
+        let change = self.lock().placeholders.apply(placeholder);
         if let Change::Changed(_) = change {
             self.trigger_placeholder(&copy);
         }
     }
 
-    fn remove(&self, placeholder: &Placeholder) {
-        self.lock().placeholders.remove(&placeholder.meta.name, &placeholder.meta.uid);
+    fn delete(&self, placeholder: &Placeholder) {
+        self.lock().placeholders.delete(&placeholder.meta.name, &placeholder.meta.uid);
         self.trigger_placeholder(placeholder);
     }
 
-    fn settle(&self, uids: &HashSet<Box<str>>) {
-        let vanished = self.lock().placeholders.settle(uids);
+    fn init_done(&self, uids: &HashSet<Box<str>>) {
+        let vanished = self.lock().placeholders.init_done(uids);
         for placeholder in &vanished {
             self.trigger_placeholder(placeholder);
         }
@@ -184,17 +184,17 @@ impl Sink<Placeholder> for View {
     }
 }
 
-impl Sink<PolicyObject> for View {
-    fn put(&self, policy: PolicyObject) {
-        let change = self.lock().policies.put(policy);
+impl EventHandler<PolicyObject> for Caches {
+    fn apply(&self, policy: PolicyObject) {
+        let change = self.lock().policies.apply(policy);
         if let Change::Changed(_) = change {
             self.trigger_all(); // any change can alter which policy wins any pool
         }
     }
 
-    fn remove(&self, policy: &PolicyObject) {
+    fn delete(&self, policy: &PolicyObject) {
         let mut c = self.lock();
-        let removed = c.policies.remove(&policy.meta.name, &policy.meta.uid).is_some();
+        let removed = c.policies.delete(&policy.meta.name, &policy.meta.uid).is_some();
         c.cadences.remove(&policy.meta.name);
         drop(c);
         if removed {
@@ -202,9 +202,9 @@ impl Sink<PolicyObject> for View {
         }
     }
 
-    fn settle(&self, uids: &HashSet<Box<str>>) {
+    fn init_done(&self, uids: &HashSet<Box<str>>) {
         let mut c = self.lock();
-        let vanished = c.policies.settle(uids);
+        let vanished = c.policies.init_done(uids);
         for policy in &vanished {
             c.cadences.remove(&policy.meta.name);
         }

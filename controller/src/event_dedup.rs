@@ -5,32 +5,33 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use noderotation_rotation::Decision;
-use noderotation_rotation::note::Note;
+use noderotation_rotation::reason::Reason;
 use noderotation_rotation::world::World;
 use noderotation_shared::feasibility::{Finding, Severity};
+use noderotation_shared::governance::Ungoverned;
 use tracing::{info, warn};
 
 use crate::events::{About, Event, Recorder};
 
 /// What was told about each pool last, by topic.
 #[derive(Default)]
-pub struct Notices(Mutex<HashMap<String, BTreeMap<String, String>>>);
+pub struct EventDedup(Mutex<HashMap<String, BTreeMap<String, String>>>);
 
 /// The Event's reason of a note that has one, and whether it is about the claim.
-fn reason(note: &Note) -> Option<(&'static str, Option<&str>)> {
+fn reason(note: &Reason) -> Option<(&'static str, Option<&str>)> {
     Some(match note {
-        Note::PolicyConflict(_) | Note::InvalidPolicy(_) => ("PolicyConflict", None),
-        Note::StaticNodePool => ("StaticNodePool", None),
-        Note::FreezeUnreadable(_) => ("FreezeUnreadable", None),
-        Note::InsufficientHeadroom { .. } | Note::HeadroomTight { .. } => ("InsufficientHeadroom", None),
-        Note::DrainStuck { .. } => ("DrainStuck", None),
-        Note::SurgeZoneConflict { claim, .. } => ("SurgeZoneConflict", Some(claim)),
-        Note::SurgeUnschedulable { claim, .. } => ("SurgeUnschedulable", Some(claim)),
+        Reason::Ungoverned(Ungoverned::Conflict(_) | Ungoverned::InvalidPolicy(_)) => ("PolicyConflict", None),
+        Reason::StaticNodePool => ("StaticNodePool", None),
+        Reason::FreezeUnreadable(_) => ("FreezeUnreadable", None),
+        Reason::InsufficientHeadroom { .. } | Reason::HeadroomTight { .. } => ("InsufficientHeadroom", None),
+        Reason::DrainStuck { .. } => ("DrainStuck", None),
+        Reason::SurgeZoneConflict { claim, .. } => ("SurgeZoneConflict", Some(claim)),
+        Reason::SurgeUnschedulable { claim, .. } => ("SurgeUnschedulable", Some(claim)),
         _ => return None,
     })
 }
 
-impl Notices {
+impl EventDedup {
     /// Tells what is new in a pass that ended.
     pub fn tell(&self, recorder: &Recorder, world: &World, decision: &Decision, findings: &[Finding]) {
         let mut now: BTreeMap<String, (String, Option<Event>)> = BTreeMap::new();
@@ -59,7 +60,7 @@ impl Notices {
             }
         }
         for note in &decision.notes {
-            if let Note::Unreadable { object, key, .. } = note {
+            if let Reason::Unreadable { object, key, .. } = note {
                 now.insert(format!("unreadable {object} {key}"), (note.to_string(), None));
             }
         }
@@ -67,7 +68,7 @@ impl Notices {
             let event = (finding.severity() == Severity::Warn).then(|| on_pool(finding.code.name(), &finding.message));
             now.insert(finding.code.name().to_owned(), (finding.message.clone(), event));
         }
-        for claim in &decision.census.short_lead {
+        for claim in &decision.counts.short_lead {
             let text = format!(
                 "NodeClaim {claim} lives too short to be offered every wanted window; it is rotated at the first"
             );
@@ -75,10 +76,10 @@ impl Notices {
         }
         if decision.step.is_none()
             && world.pool.anchor().is_none()
-            && decision.census.eligible + decision.census.in_backoff > 0
+            && decision.counts.eligible + decision.counts.in_backoff > 0
         {
             let reasons: Vec<String> = decision.notes.iter().map(ToString::to_string).collect();
-            now.insert("no rotation candidate".into(), (format!("{} ({})", reasons.join("; "), decision.census), None));
+            now.insert("no rotation candidate".into(), (format!("{} ({})", reasons.join("; "), decision.counts), None));
         }
         self.transition(recorder, &world.pool.meta.name, now);
     }

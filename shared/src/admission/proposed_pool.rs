@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::feasibility::PoolFacts;
-use crate::problem::{Problem, quoted};
+use crate::field_error::{FieldError, quoted};
 use crate::{duration, instant, keys};
 
 /// Karpenter's own default for `expireAfter`.
@@ -14,7 +14,7 @@ const DEFAULT_EXPIRE_AFTER: SignedDuration = SignedDuration::from_hours(720);
 
 /// A NodePool as somebody wrote it: what concerns us, and what is wrong with that.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PoolDraft {
+pub struct ProposedNodePool {
     /// Its name; empty where it has none yet.
     pub name: String,
     /// Its labels.
@@ -26,10 +26,10 @@ pub struct PoolDraft {
     /// Keys of ours in the template, which Karpenter copies to every NodeClaim.
     pub template: BTreeMap<String, String>,
     /// An unreadable `freeze`, keys of ours in the template, lifetimes that cannot be read.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<FieldError>,
 }
 
-impl PoolDraft {
+impl ProposedNodePool {
     /// Reads a NodePool of whatever shape. A relative freeze is answered with the instant that it means at `now`.
     pub fn read(object: &Value, now: Timestamp) -> Self {
         let mut problems = Vec::new();
@@ -52,7 +52,7 @@ impl PoolDraft {
     }
 }
 
-fn lifetime(object: &Value, field: &str, may_be_never: bool, problems: &mut Vec<Problem>) -> Option<SignedDuration> {
+fn lifetime(object: &Value, field: &str, may_be_never: bool, problems: &mut Vec<FieldError>) -> Option<SignedDuration> {
     let value = object.pointer(&format!("/spec/template/spec/{field}")).filter(|value| !value.is_null())?;
     let text = value.as_str().unwrap_or_default();
     if may_be_never && text == "Never" {
@@ -61,13 +61,13 @@ fn lifetime(object: &Value, field: &str, may_be_never: bool, problems: &mut Vec<
     let read = duration::parse(text);
     if read.is_none() {
         let instead = if may_be_never { "720h or Never" } else { "1h" };
-        problems.push(Problem::new(format!("spec.template.spec.{field}"), value, "must be a Go duration", instead));
+        problems.push(FieldError::new(format!("spec.template.spec.{field}"), value, "must be a Go duration", instead));
     }
     read
 }
 
 /// An unreadable freeze holds the pool for ever, so it is refused in the first place.
-fn freeze_problem(object: &Value, now: Timestamp) -> Option<Problem> {
+fn freeze_problem(object: &Value, now: Timestamp) -> Option<FieldError> {
     let value = object.pointer("/metadata/annotations")?.get(keys::FREEZE)?;
     let text = value.as_str().unwrap_or_default();
     let meant = duration::parse(text).filter(SignedDuration::is_positive).map(|d| instant::plus(now, d));
@@ -76,7 +76,7 @@ fn freeze_problem(object: &Value, now: Timestamp) -> Option<Problem> {
         None => "an instant such as 2026-12-26T00:00:00Z".into(),
     };
     instant::parse(text).is_none().then(|| {
-        Problem::new(
+        FieldError::new(
             format!("metadata.annotations[{}]", keys::FREEZE),
             quoted(text),
             "must be an RFC 3339 instant; a relative time would be renewed by every sync",
@@ -104,10 +104,10 @@ fn template_keys<'a>(object: &'a Value, map: &str) -> impl Iterator<Item = (Stri
 }
 
 /// Our keys in a template would land on every new NodeClaim.
-fn template_problems(object: &Value) -> Vec<Problem> {
+fn template_problems(object: &Value) -> Vec<FieldError> {
     let found = |map: &'static str| {
         template_keys(object, map).map(move |(key, value)| {
-            Problem::new(
+            FieldError::new(
                 format!("spec.template.metadata.{map}[{key}]"),
                 quoted(&value),
                 "would be copied to every new NodeClaim and Node, whose rotation it would falsify",

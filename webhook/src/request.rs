@@ -20,7 +20,7 @@ const LARGEST_OBJECT: usize = 768 * 1024;
 /// What the API server asks.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Request<'a> {
+pub struct AdmissionRequest<'a> {
     /// Echoed in the answer.
     #[serde(borrow)]
     pub uid: Cow<'a, str>,
@@ -70,7 +70,7 @@ pub struct UserInfo {
     pub uid: String,
 }
 
-/// Why a body is not answered by a hook.
+/// Why a body is not answered by a handler.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The UID is known: a review that says why.
@@ -84,7 +84,7 @@ pub enum Malformed {
     Unreadable(String),
 }
 
-impl<'a> Request<'a> {
+impl<'a> AdmissionRequest<'a> {
     /// Reads a body.
     pub fn read(body: &'a [u8]) -> Result<Self, Malformed> {
         #[derive(Deserialize)]
@@ -95,7 +95,7 @@ impl<'a> Request<'a> {
             #[serde(default)]
             kind: String,
             #[serde(borrow)]
-            request: Request<'a>,
+            request: AdmissionRequest<'a>,
         }
         let review: Review<'a> = match serde_json::from_slice(body) {
             Ok(review) => review,
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     fn malformed(body: &str) -> String {
-        match Request::read(body.as_bytes()) {
+        match AdmissionRequest::read(body.as_bytes()) {
             Ok(request) => format!("fine: {}", request.uid),
             Err(Malformed::Answerable { uid, .. }) => format!("answerable: {uid}"),
             Err(Malformed::Unreadable(_)) => "unreadable".into(),

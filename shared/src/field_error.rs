@@ -4,7 +4,7 @@ use std::fmt;
 
 /// One thing wrong with an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct FieldError {
     /// The field's path, for example `spec.maintenanceWindows[0].timezone`.
     pub path: String,
     /// What stands there, as JSON; empty when nothing does.
@@ -15,7 +15,7 @@ pub struct Problem {
     pub instead: String,
 }
 
-impl Problem {
+impl FieldError {
     /// A problem at `path`.
     pub fn new(
         path: impl Into<String>,
@@ -27,7 +27,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.path)?;
         if !self.found.is_empty() {
@@ -39,9 +39,9 @@ impl fmt::Display for Problem {
 
 /// Everything that is wrong with one object; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problems(pub Vec<Problem>);
+pub struct FieldErrors(pub Vec<FieldError>);
 
-impl fmt::Display for Problems {
+impl fmt::Display for FieldErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, problem) in self.0.iter().enumerate() {
             if i > 0 {
@@ -53,7 +53,7 @@ impl fmt::Display for Problems {
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for FieldErrors {}
 
 /// `text` in double quotes, as JSON writes it.
 pub fn quoted(text: &str) -> String {

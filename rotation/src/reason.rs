@@ -5,15 +5,14 @@ use std::fmt;
 
 use jiff::Timestamp;
 use noderotation_shared::feasibility::Code;
-use noderotation_shared::selection::Reason;
+use noderotation_shared::governance::Ungoverned;
+use noderotation_shared::selection::Ineligible;
 
 /// One reason of one pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "Display says each in a sentence")]
-pub enum Note {
-    Ungoverned,
-    PolicyConflict(Vec<String>),
-    InvalidPolicy(String),
+pub enum Reason {
+    Ungoverned(Ungoverned),
     PoolDeleting,
     StaleView,
     StaticNodePool,
@@ -38,18 +37,10 @@ pub enum Note {
     Unreadable { object: String, key: &'static str, value: String, used: &'static str },
 }
 
-impl fmt::Display for Note {
+impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ungoverned => write!(f, "no RotationPolicy selects this NodePool"),
-            Self::PolicyConflict(names) => write!(
-                f,
-                "RotationPolicies {} are equally specific, so none of them governs: add a label to one's selector",
-                names.join(", ")
-            ),
-            Self::InvalidPolicy(name) => {
-                write!(f, "RotationPolicy {name} governs and is invalid; its Ready condition says why")
-            }
+            Self::Ungoverned(why) => why.fmt(f),
             Self::PoolDeleting => write!(f, "the NodePool is being deleted"),
             Self::StaleView => write!(f, "the view of the cluster is too old to start anything on"),
             Self::StaticNodePool => {
@@ -106,7 +97,7 @@ fn join(codes: &[Code]) -> String {
 
 /// How many claims fail which condition of §7; a claim counts once for each that it fails.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Census {
+pub struct EligibilityCounts {
     /// Claims that meet every condition.
     pub eligible: usize,
     /// Due and held back by their backoff alone.
@@ -114,10 +105,10 @@ pub struct Census {
     /// Claims born with less than their lead time (§6).
     pub short_lead: Vec<String>,
     /// Failing claims by reason.
-    pub reasons: BTreeMap<Reason, usize>,
+    pub reasons: BTreeMap<Ineligible, usize>,
 }
 
-impl fmt::Display for Census {
+impl fmt::Display for EligibilityCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "eligible={}", self.eligible)?;
         for (reason, count) in &self.reasons {

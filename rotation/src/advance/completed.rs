@@ -4,7 +4,7 @@ use noderotation_shared::keys::{DRAINING_AT, LAST_ROTATION_AT, SURGE_PATH, SURGE
 use noderotation_shared::{duration, instant};
 
 use crate::decide::{Pass, act, cleared_anchor, pool_patch};
-use crate::step::{Announcement, Request, Step};
+use crate::step::{Announcement, Step, Write};
 
 /// The API server has said that the claim is not there.
 pub(crate) fn step(pass: &mut Pass<'_>, name: &str) -> Option<Step> {
@@ -15,22 +15,24 @@ pub(crate) fn step(pass: &mut Pass<'_>, name: &str) -> Option<Step> {
     if world.pool.meta.deleted.is_some() {
         return None; // nothing is written to a pool that is being deleted, and nothing was completed
     }
-    let marks = &world.pool.meta.marks;
+    let annotations = &world.pool.meta.annotations;
     let mut set = cleared_anchor(world);
     let told = if world.pool.is_draining() {
         let now = instant::format(pass.now);
-        let drain =
-            marks.instant(DRAINING_AT).zip(instant::parse(&now)).map(|(began, ended)| instant::between(began, ended));
+        let drain = annotations
+            .instant(DRAINING_AT)
+            .zip(instant::parse(&now))
+            .map(|(began, ended)| instant::between(began, ended));
         set.push((LAST_ROTATION_AT, Some(now)));
         Announcement::Completed {
             claim: name.to_owned(),
             mode: if world.pool.is_fallback() { "forceful-fallback" } else { "surge" },
-            surge_path: marks.get(SURGE_PATH).map(str::to_owned),
-            surge_wait: marks.get(SURGE_WAIT).and_then(duration::parse),
+            surge_path: annotations.get(SURGE_PATH).map(str::to_owned),
+            surge_wait: annotations.get(SURGE_WAIT).and_then(duration::parse),
             drain,
         }
     } else {
         Announcement::Expired { claim: name.to_owned(), phase: "pending" }
     };
-    Some(act("release", Request::Patch(pool_patch(world, set)), vec![told]))
+    Some(act("release", Write::Patch(pool_patch(world, set)), vec![told]))
 }

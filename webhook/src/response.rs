@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use noderotation_shared::admission::{Verdict, words};
+use noderotation_shared::admission::{Verdict, messages};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::review::{API_VERSION, KIND};
+use crate::request::{API_VERSION, KIND};
 
 /// What a hook has to say.
 #[derive(Debug, Default, PartialEq)]
-pub struct Answer {
+pub struct AdmissionResponse {
     /// Why not; `None`: it is allowed.
     pub refusal: Option<Refusal>,
     /// For the author; fitted to what the API server passes on.
@@ -34,7 +34,7 @@ pub struct Refusal {
     pub message: String,
 }
 
-impl Answer {
+impl AdmissionResponse {
     /// Allowed, with nothing to say.
     pub fn allowed() -> Self {
         Self::default()
@@ -82,7 +82,7 @@ impl Answer {
             uid,
             allowed: self.refusal.is_none(),
             status: self.refusal.map(|r| Status { code: r.code, reason: r.reason, message: r.message }),
-            warnings: words::fit_warnings(self.warnings),
+            warnings: messages::fit_warnings(self.warnings),
             audit_annotations: self.audit,
             patch_type: patch.as_ref().map(|_| "JSONPatch"),
             patch,
@@ -90,13 +90,13 @@ impl Answer {
     }
 }
 
-impl From<Verdict> for Answer {
+impl From<Verdict> for AdmissionResponse {
     fn from(verdict: Verdict) -> Self {
         let warnings = verdict.warnings;
         if verdict.refusals.is_empty() {
             return Self { warnings, ..Self::default() };
         }
-        Self { warnings, ..Self::invalid(words::message(&verdict.refusals)) }
+        Self { warnings, ..Self::invalid(messages::message(&verdict.refusals)) }
     }
 }
 

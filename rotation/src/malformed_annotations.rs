@@ -1,4 +1,4 @@
-//! Marks whose value cannot be read, and what is done instead (§8, *Unreadable*): each is told once.
+//! Annotations whose value cannot be read, and what is done instead (§8, *Unreadable*): each is told once.
 
 use noderotation_shared::keys::{
     self, DRAINING_AT, FAILED_AT, LAST_FAILURE_AT, LAST_ROTATION_AT, RETRY_COUNT, ROTATE, STARTED_AT, STATE,
@@ -6,8 +6,8 @@ use noderotation_shared::keys::{
 };
 
 use crate::decide::Pass;
-use crate::note::Note;
-use crate::world::Meta;
+use crate::reason::Reason;
+use noderotation_shared::objects::Meta;
 
 /// Keys of a NodePool, and what an unreadable value counts as.
 const OF_POOL: [(&str, &str); 5] = [
@@ -32,7 +32,7 @@ pub(crate) fn note(pass: &mut Pass<'_>) {
     let pool = &pass.world.pool;
     let mut found = unreadable("NodePool", &pool.meta, &OF_POOL);
     for key in [LAST_ROTATION_AT, LAST_FAILURE_AT] {
-        if pool.meta.marks.instant(key).is_some() && pool.last(key, pass.now).is_none() {
+        if pool.meta.annotations.instant(key).is_some() && pool.last(key, pass.now).is_none() {
             found.push(one("NodePool", &pool.meta, key, "lies in the future: no pause runs from it"));
         }
     }
@@ -42,13 +42,13 @@ pub(crate) fn note(pass: &mut Pass<'_>) {
     pass.notes.extend(found);
 }
 
-fn unreadable(kind: &str, meta: &Meta, of: &[(&'static str, &'static str)]) -> Vec<Note> {
+fn unreadable(kind: &str, meta: &Meta, of: &[(&'static str, &'static str)]) -> Vec<Reason> {
     let reads = |key: &str, value: &str| keys::find(key).is_some_and(|known| known.format.reads(value));
-    let is_bad = |key: &str| meta.marks.get(key).is_some_and(|value| !reads(key, value));
+    let is_bad = |key: &str| meta.annotations.get(key).is_some_and(|value| !reads(key, value));
     of.iter().filter(|(key, _)| is_bad(key)).map(|(key, used)| one(kind, meta, key, used)).collect()
 }
 
-fn one(kind: &str, meta: &Meta, key: &'static str, used: &'static str) -> Note {
-    let value = meta.marks.get(key).unwrap_or_default().to_owned();
-    Note::Unreadable { object: format!("{kind} {}", meta.name), key, value, used }
+fn one(kind: &str, meta: &Meta, key: &'static str, used: &'static str) -> Reason {
+    let value = meta.annotations.get(key).unwrap_or_default().to_owned();
+    Reason::Unreadable { object: format!("{kind} {}", meta.name), key, value, used }
 }

@@ -7,20 +7,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use noderotation_rotation::world::{Claim, Node, Placeholder, Pool};
 use noderotation_shared::feasibility::Cadence;
+use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder};
 use noderotation_shared::policy::Policy;
 use tokio::sync::Notify;
 
-use super::sinks::{unindex, unindex_node};
+use super::event_handlers::{unindex, unindex_node};
 use crate::queue::Queue;
 use noderotation_cluster::objects::PolicyObject;
 use noderotation_cluster::watch::{Freshness, Store, wait_until};
 
 #[derive(Default)]
-pub(super) struct Caches {
-    pub pools: Store<Pool>,
-    pub claims: Store<Claim>,
+pub(super) struct CacheState {
+    pub pools: Store<NodePool>,
+    pub claims: Store<NodeClaim>,
     pub nodes: Store<Node>,
     pub placeholders: Store<Placeholder>,
     pub policies: Store<PolicyObject>,
@@ -37,8 +37,8 @@ pub(super) struct CachedCadence {
 }
 
 /// Everything that is known of the cluster.
-pub struct View {
-    caches: Mutex<Caches>,
+pub struct Caches {
+    state: Mutex<CacheState>,
     queue: Arc<Queue>,
     /// Rung when a policy, pool or claim changed: the status loop looks.
     pub changed: Notify,
@@ -47,14 +47,14 @@ pub struct View {
     pub fresh: Arc<Freshness>,
 }
 
-impl View {
+impl Caches {
     /// An empty view that triggers passes in `queue`.
     pub fn new(queue: Arc<Queue>, fresh: Arc<Freshness>) -> Self {
-        Self { caches: Mutex::default(), queue, changed: Notify::new(), synced: Notify::new(), fresh }
+        Self { state: Mutex::default(), queue, changed: Notify::new(), synced: Notify::new(), fresh }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Caches> {
-        self.caches.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> MutexGuard<'_, CacheState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn trigger<'a>(&self, pools: impl IntoIterator<Item = &'a str>) {
@@ -77,7 +77,11 @@ impl View {
     /// Whether every first list is complete.
     pub fn is_synced(&self) -> bool {
         let c = self.lock();
-        c.pools.settled && c.claims.settled && c.nodes.settled && c.placeholders.settled && c.policies.settled
+        c.pools.is_initialized
+            && c.claims.is_initialized
+            && c.nodes.is_initialized
+            && c.placeholders.is_initialized
+            && c.policies.is_initialized
     }
 
     /// Names of all pools.
@@ -86,12 +90,12 @@ impl View {
     }
 
     /// One pool.
-    pub fn pool(&self, name: &str) -> Option<Arc<Pool>> {
+    pub fn pool(&self, name: &str) -> Option<Arc<NodePool>> {
         self.lock().pools.objects.get(name).cloned()
     }
 
     /// Every pool.
-    pub fn pools(&self) -> Vec<Arc<Pool>> {
+    pub fn pools(&self) -> Vec<Arc<NodePool>> {
         self.lock().pools.objects.values().cloned().collect()
     }
 
@@ -101,12 +105,12 @@ impl View {
     }
 
     /// One claim, whatever its pool.
-    pub fn claim(&self, name: &str) -> Option<Arc<Claim>> {
+    pub fn claim(&self, name: &str) -> Option<Arc<NodeClaim>> {
         self.lock().claims.objects.get(name).cloned()
     }
 
     /// The claims of a pool, by name.
-    pub fn claims_of(&self, pool: &str) -> Vec<Arc<Claim>> {
+    pub fn claims_of(&self, pool: &str) -> Vec<Arc<NodeClaim>> {
         let c = self.lock();
         c.claims_of.get(pool).into_iter().flatten().filter_map(|name| c.claims.objects.get(name).cloned()).collect()
     }
@@ -129,7 +133,7 @@ impl View {
     }
 
     /// Every claim.
-    pub fn claims(&self) -> Vec<Arc<Claim>> {
+    pub fn claims(&self) -> Vec<Arc<NodeClaim>> {
         self.lock().claims.objects.values().cloned().collect()
     }
 
@@ -189,72 +193,72 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use noderotation_cluster::watch::Sink;
-    use noderotation_rotation::world::Meta;
+    use noderotation_cluster::watch::EventHandler;
+    use noderotation_shared::objects::Meta;
 
     fn node(name: &str, uid: &str, version: &str, ready: bool) -> Node {
         let meta = Meta { name: name.into(), uid: uid.into(), version: version.into(), ..Meta::default() };
         Node { meta, pool: "api".into(), ready, ..Node::default() }
     }
 
-    fn view() -> (View, Arc<Queue>) {
+    fn caches() -> (Caches, Arc<Queue>) {
         let queue = Arc::new(Queue::default());
-        (View::new(queue.clone(), Arc::default()), queue)
+        (Caches::new(queue.clone(), Arc::default()), queue)
     }
 
     #[tokio::test]
     async fn an_older_object_never_replaces_a_newer_one() {
-        let (view, queue) = view();
-        view.put(node("n", "u", "10", true));
-        view.put(node("n", "u", "9", false));
-        assert!(view.nodes()[0].ready);
+        let (caches, queue) = caches();
+        caches.apply(node("n", "u", "10", true));
+        caches.apply(node("n", "u", "9", false));
+        assert!(caches.nodes()[0].ready);
         assert_eq!(queue.depth(), 1);
-        view.put(node("n", "u2", "11", false)); // the name again, another object
-        assert!(!view.nodes()[0].ready);
-        Sink::<Node>::remove(&view, &node("n", "u", "12", true)); // the old one's deletion comes late
-        assert_eq!(view.nodes().len(), 1);
+        caches.apply(node("n", "u2", "11", false)); // the name again, another object
+        assert!(!caches.nodes()[0].ready);
+        EventHandler::<Node>::delete(&caches, &node("n", "u", "12", true)); // the old one's deletion comes late
+        assert_eq!(caches.nodes().len(), 1);
     }
 
     #[tokio::test]
     async fn what_we_deleted_stays_deleted() {
-        let (view, _) = view();
+        let (caches, _) = caches();
         let meta = Meta { name: "surge-x".into(), uid: "u".into(), version: "5".into(), ..Meta::default() };
         let pod = Placeholder { meta, ..Placeholder::default() };
-        view.put(pod.clone());
-        view.forget_placeholder("surge-x", "u");
+        caches.apply(pod.clone());
+        caches.forget_placeholder("surge-x", "u");
         let mut late = pod.clone();
         late.meta.version = "6".into();
-        view.put(late);
-        assert!(view.placeholder("surge-x").is_none());
+        caches.apply(late);
+        assert!(caches.placeholder("surge-x").is_none());
         let mut recreated = pod;
         recreated.meta.uid = "u2".into();
-        view.put(recreated);
-        assert!(view.placeholder("surge-x").is_some());
+        caches.apply(recreated);
+        assert!(caches.placeholder("surge-x").is_some());
     }
 
     #[tokio::test]
     async fn a_new_list_tells_what_vanished_and_leaks_nothing() {
-        let (view, queue) = view();
-        view.put(node("a", "1", "1", true));
-        view.put(node("b", "2", "2", true));
+        let (caches, queue) = caches();
+        caches.apply(node("a", "1", "1", true));
+        caches.apply(node("b", "2", "2", true));
         let work = queue.next().await;
-        queue.done(&work.key, crate::queue::End::Clean(Instant::now() + Duration::from_secs(60)));
-        Sink::<Node>::settle(&view, &HashSet::from(["2".into()]));
+        queue.done(&work.key, crate::queue::End::Success(Instant::now() + Duration::from_secs(60)));
+        EventHandler::<Node>::init_done(&caches, &HashSet::from(["2".into()]));
         assert_eq!(queue.depth(), 1);
-        assert_eq!(view.nodes_for("api", None, None).len(), 1);
-        view.forget_node("b");
-        let c = view.lock();
+        assert_eq!(caches.nodes_for("api", None, None).len(), 1);
+        caches.forget_node("b");
+        let c = caches.lock();
         assert!(c.nodes_of.is_empty() && c.frozen_for.is_empty() && c.nodes.objects.is_empty());
     }
 
     #[tokio::test]
     async fn a_heartbeat_triggers_nothing() {
-        let (view, queue) = view();
-        view.put(node("a", "1", "1", true));
+        let (caches, queue) = caches();
+        caches.apply(node("a", "1", "1", true));
         let work = queue.next().await;
-        queue.done(&work.key, crate::queue::End::Clean(Instant::now() + Duration::from_secs(60)));
-        view.put(node("a", "1", "2", true));
+        queue.done(&work.key, crate::queue::End::Success(Instant::now() + Duration::from_secs(60)));
+        caches.apply(node("a", "1", "2", true));
         assert_eq!(queue.depth(), 0);
-        assert_eq!(&*view.nodes()[0].meta.version, "2");
+        assert_eq!(&*caches.nodes()[0].meta.version, "2");
     }
 }

@@ -4,32 +4,34 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use noderotation_rotation::size::{Load, Role, role};
-use noderotation_rotation::step::Look;
-use noderotation_rotation::world::{Claim, Node, Placeholder, Reapable, World};
+use noderotation_rotation::size::{NodeLoad, Role, role};
+use noderotation_rotation::step::LiveRead;
+use noderotation_rotation::world::{Reapable, World};
 use noderotation_shared::keys;
+use noderotation_shared::objects::{Node, NodeClaim, Placeholder};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::watch::View;
+use crate::watch::Caches;
 use noderotation_cluster::api::{Api, ReadError};
-use noderotation_cluster::objects::{Kept, amounts};
-use noderotation_cluster::watch::Sink;
+use noderotation_cluster::objects::{Cached, amounts};
+use noderotation_cluster::watch::EventHandler;
 
 /// Pods in a page.
 const PAGE: usize = 100;
 
 /// Performs one read.
-pub async fn look(api: &Api, view: &View, world: &mut World, look: &Look) -> Result<(), ReadError> {
-    match look {
-        Look::Claim(name) => claim(api, view, world, name).await,
-        Look::Load { claim, node } => {
+pub async fn read(api: &Api, caches: &Caches, world: &mut World, wanted: &LiveRead) -> Result<(), ReadError> {
+    match wanted {
+        LiveRead::NodeClaim(name) => claim(api, caches, world, name).await,
+        LiveRead::NodeLoad { claim, node } => {
             let load = load(api, claim, node).await?;
             world.evidence.loads.insert(claim.clone(), load);
             Ok(())
         }
-        Look::Surge { placeholder: name, node: host } => {
-            let (pod, host) = tokio::join!(placeholder(api, view, world_namespace(world), name), node(api, view, host));
+        LiveRead::Surge { placeholder: name, node: host } => {
+            let (pod, host) =
+                tokio::join!(placeholder(api, caches, world_namespace(world), name), node(api, caches, host));
             let (pod, host) = (pod?, host?);
             world.placeholder = pod;
             match host {
@@ -43,11 +45,11 @@ pub async fn look(api: &Api, view: &View, world: &mut World, look: &Look) -> Res
             world.evidence.surge_confirmed = true;
             Ok(())
         }
-        Look::Nomination { placeholder } => {
+        LiveRead::Nomination { placeholder } => {
             world.evidence.nominated = Some(nomination(api, world_namespace(world), placeholder).await?);
             Ok(())
         }
-        Look::SurgeClaim(name) => {
+        LiveRead::SurgeClaim(name) => {
             world.evidence.surge_claim = Some(reapable(api, name).await?);
             Ok(())
         }
@@ -59,17 +61,17 @@ fn world_namespace(world: &World) -> String {
 }
 
 /// A claim, live: its state, or the API server's own word that it is gone.
-pub async fn claim(api: &Api, view: &View, world: &mut World, name: &str) -> Result<(), ReadError> {
+pub async fn claim(api: &Api, caches: &Caches, world: &mut World, name: &str) -> Result<(), ReadError> {
     let is_anchor = world.pool.anchor() == Some(name);
-    match api.get(&format!("{}/{name}", Claim::COLLECTION)).await {
+    match api.get(&format!("{}/{name}", NodeClaim::COLLECTION)).await {
         Ok(text) => {
-            let claim = Claim::read(&text).map_err(ReadError::Other)?;
-            view.put(claim.clone());
+            let claim = NodeClaim::read(&text).map_err(ReadError::Other)?;
+            caches.apply(claim.clone());
             world.set_claim(claim);
             world.evidence.claim_confirmed |= is_anchor;
         }
         Err(ReadError::NotFound) => {
-            view.forget_claim(name);
+            caches.forget_claim(name);
             world.remove_claim(name);
             if is_anchor {
                 world.evidence.claim_gone = true;
@@ -85,19 +87,19 @@ pub async fn claim(api: &Api, view: &View, world: &mut World, name: &str) -> Res
 /// A placeholder, live.
 pub async fn placeholder(
     api: &Api,
-    view: &View,
+    caches: &Caches,
     namespace: String,
     name: &str,
 ) -> Result<Option<Arc<Placeholder>>, ReadError> {
     match api.get(&format!("/api/v1/namespaces/{namespace}/pods/{name}")).await {
         Ok(text) => {
             let pod = Placeholder::read(&text).map_err(ReadError::Other)?;
-            view.put(pod.clone());
+            caches.apply(pod.clone());
             Ok(Some(Arc::new(pod)))
         }
         Err(ReadError::NotFound) => {
-            if let Some(known) = view.placeholder(name) {
-                view.forget_placeholder(name, &known.meta.uid);
+            if let Some(known) = caches.placeholder(name) {
+                caches.forget_placeholder(name, &known.meta.uid);
             }
             Ok(None)
         }
@@ -106,15 +108,15 @@ pub async fn placeholder(
 }
 
 /// A node, live; or its name where it is gone.
-pub async fn node(api: &Api, view: &View, name: &str) -> Result<Result<Arc<Node>, String>, ReadError> {
+pub async fn node(api: &Api, caches: &Caches, name: &str) -> Result<Result<Arc<Node>, String>, ReadError> {
     match api.get(&format!("{}/{name}", Node::COLLECTION)).await {
         Ok(text) => {
             let node = Node::read(&text).map_err(ReadError::Other)?;
-            view.put(node.clone());
+            caches.apply(node.clone());
             Ok(Ok(Arc::new(node)))
         }
         Err(ReadError::NotFound) => {
-            view.forget_node(name);
+            caches.forget_node(name);
             Ok(Err(name.to_owned()))
         }
         Err(other) => Err(other),
@@ -122,7 +124,7 @@ pub async fn node(api: &Api, view: &View, name: &str) -> Result<Result<Arc<Node>
 }
 
 /// What runs on a node and what its claim can hold.
-async fn load(api: &Api, claim: &str, node: &str) -> Result<Load, ReadError> {
+async fn load(api: &Api, claim: &str, node: &str) -> Result<NodeLoad, ReadError> {
     #[derive(Deserialize)]
     struct RawClaim {
         #[serde(default)]
@@ -156,24 +158,24 @@ async fn load(api: &Api, claim: &str, node: &str) -> Result<Load, ReadError> {
         #[serde(default)]
         labels: BTreeMap<String, String>,
     }
-    let raw_claim: RawClaim = decoded(&api.get(&format!("{}/{claim}", Claim::COLLECTION)).await?)?;
+    let raw_claim: RawClaim = decoded(&api.get(&format!("{}/{claim}", NodeClaim::COLLECTION)).await?)?;
     let labels = match api.get(&format!("{}/{node}", Node::COLLECTION)).await {
         Ok(text) => decoded::<RawNode>(&text)?.metadata.labels,
         Err(ReadError::NotFound) => BTreeMap::new(),
         Err(other) => return Err(other),
     };
     let is_in = raw_claim.spec.requirements.into_iter().filter(|r| r.operator == "In");
-    let mut load = Load {
+    let mut load = NodeLoad {
         labels,
         requirements: is_in.map(|r| (r.key, r.values)).collect(),
         allocatable: raw_claim.status.allocatable.as_ref().map(amounts),
-        ..Load::default()
+        ..NodeLoad::default()
     };
     let mut volumes = Vec::new();
     for_each_pod(api, node, |pod| {
         load.count(pod);
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        volumes.extend(Load::volume_claims(pod).into_iter().map(|name| (namespace.clone(), name)));
+        volumes.extend(NodeLoad::volume_claims(pod).into_iter().map(|name| (namespace.clone(), name)));
     })
     .await?;
     for (namespace, name) in volumes {
@@ -276,8 +278,8 @@ async fn nomination(api: &Api, namespace: String, placeholder: &str) -> Result<O
 
 /// Whether a surge claim may be taken back.
 async fn reapable(api: &Api, name: &str) -> Result<Reapable, ReadError> {
-    let claim = match api.get(&format!("{}/{name}", Claim::COLLECTION)).await {
-        Ok(text) => Claim::read(&text).map_err(ReadError::Other)?,
+    let claim = match api.get(&format!("{}/{name}", NodeClaim::COLLECTION)).await {
+        Ok(text) => NodeClaim::read(&text).map_err(ReadError::Other)?,
         Err(ReadError::NotFound) => return Ok(Reapable::Gone),
         Err(other) => return Err(other),
     };

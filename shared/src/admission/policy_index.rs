@@ -5,44 +5,44 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::PoolDraft;
-use crate::governance::{Governance, StoredPolicy, govern};
+use super::ProposedNodePool;
+use crate::governance::{Governor, StoredPolicy, Ungoverned, govern};
 use crate::policy::PoolSelector;
 
 /// Policies and NodePools by name.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
+pub struct PolicyIndex {
     policies: BTreeMap<Arc<str>, Arc<StoredPolicy>>,
-    pools: BTreeMap<Arc<str>, Entry>,
+    pools: BTreeMap<Arc<str>, IndexedNodePool>,
     by_label: HashMap<String, HashMap<String, BTreeSet<Arc<str>>>>,
 }
 
 /// A NodePool with the policies that select it.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct IndexedNodePool {
     /// The pool.
-    pub draft: Arc<PoolDraft>,
+    pub proposed: Arc<ProposedNodePool>,
     selecting: Vec<Arc<StoredPolicy>>,
 }
 
-impl Entry {
+impl IndexedNodePool {
     /// Who governs it if `instead` takes the place of the policy of its name; as things are without one.
-    pub fn govern<'a>(&'a self, instead: Option<&'a StoredPolicy>) -> Governance<'a> {
+    pub fn govern<'a>(&'a self, instead: Option<&'a StoredPolicy>) -> Result<Governor<'a>, Ungoverned> {
         let others = self.selecting.iter().map(|p| &**p).filter(|p| instead.is_none_or(|i| i.name != p.name));
-        govern(&self.draft.labels, others.chain(instead))
+        govern(&self.proposed.labels, others.chain(instead))
     }
 
     /// Who governs it once the policy of this name is gone.
-    pub fn govern_without(&self, name: &str) -> Governance<'_> {
-        govern(&self.draft.labels, self.selecting.iter().map(|p| &**p).filter(|p| p.name != name))
+    pub fn govern_without(&self, name: &str) -> Result<Governor<'_>, Ungoverned> {
+        govern(&self.proposed.labels, self.selecting.iter().map(|p| &**p).filter(|p| p.name != name))
     }
 }
 
-fn selects(policy: &StoredPolicy, pool: &PoolDraft) -> bool {
+fn selects(policy: &StoredPolicy, pool: &ProposedNodePool) -> bool {
     policy.selector.as_ref().is_some_and(|selector| selector.matches(&pool.labels))
 }
 
-impl Ledger {
+impl PolicyIndex {
     /// Keeps a policy in the place of the one of its name.
     pub fn put_policy(&mut self, policy: Arc<StoredPolicy>) {
         self.remove_policy(&policy.name);
@@ -69,21 +69,21 @@ impl Ledger {
     }
 
     /// Keeps a NodePool in the place of the one of its name.
-    pub fn put_pool(&mut self, draft: Arc<PoolDraft>) {
-        self.remove_pool(&draft.name);
-        let name: Arc<str> = draft.name.as_str().into();
-        for (key, value) in &draft.labels {
+    pub fn put_pool(&mut self, proposed: Arc<ProposedNodePool>) {
+        self.remove_pool(&proposed.name);
+        let name: Arc<str> = proposed.name.as_str().into();
+        for (key, value) in &proposed.labels {
             let values = self.by_label.entry(key.clone()).or_default();
             values.entry(value.clone()).or_default().insert(name.clone());
         }
-        let selecting = self.policies.values().filter(|policy| selects(policy, &draft)).cloned().collect();
-        self.pools.insert(name, Entry { draft, selecting });
+        let selecting = self.policies.values().filter(|policy| selects(policy, &proposed)).cloned().collect();
+        self.pools.insert(name, IndexedNodePool { proposed, selecting });
     }
 
     /// Forgets a NodePool.
     pub fn remove_pool(&mut self, name: &str) {
         let Some(known) = self.pools.remove(name) else { return };
-        for (key, value) in &known.draft.labels {
+        for (key, value) in &known.proposed.labels {
             let Some(values) = self.by_label.get_mut(key) else { continue };
             if let Some(names) = values.get_mut(value) {
                 names.remove(name);
@@ -108,7 +108,7 @@ impl Ledger {
     }
 
     /// One NodePool.
-    pub fn pool(&self, name: &str) -> Option<&Entry> {
+    pub fn pool(&self, name: &str) -> Option<&IndexedNodePool> {
         self.pools.get(name)
     }
 
@@ -118,7 +118,7 @@ impl Ledger {
     }
 
     /// The NodePools that a selector selects, by name.
-    pub fn selected_by<'a>(&'a self, selector: &'a PoolSelector) -> impl Iterator<Item = &'a Entry> {
+    pub fn selected_by<'a>(&'a self, selector: &'a PoolSelector) -> impl Iterator<Item = &'a IndexedNodePool> {
         self.names_selected_by(selector).filter_map(|name| self.pools.get(&name))
     }
 
@@ -129,7 +129,7 @@ impl Ledger {
         let all = narrowed.is_none().then(|| self.pools.keys());
         let candidates = narrowed.into_iter().flatten().chain(all.into_iter().flatten());
         candidates
-            .filter(|name| self.pools.get(*name).is_some_and(|entry| selector.matches(&entry.draft.labels)))
+            .filter(|name| self.pools.get(*name).is_some_and(|entry| selector.matches(&entry.proposed.labels)))
             .cloned()
     }
 }
@@ -140,10 +140,13 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    fn pool(name: &str, labels: &[(u8, u8)]) -> Arc<PoolDraft> {
+    fn pool(name: &str, labels: &[(u8, u8)]) -> Arc<ProposedNodePool> {
         let labels: serde_json::Map<String, Value> =
             labels.iter().map(|(k, v)| (format!("k{k}"), json!(format!("v{v}")))).collect();
-        Arc::new(PoolDraft::read(&json!({"metadata": {"name": name, "labels": labels}}), jiff::Timestamp::UNIX_EPOCH))
+        Arc::new(ProposedNodePool::read(
+            &json!({"metadata": {"name": name, "labels": labels}}),
+            jiff::Timestamp::UNIX_EPOCH,
+        ))
     }
 
     fn policy(name: &str, labels: &[(u8, u8)], absent: Option<u8>) -> Arc<StoredPolicy> {
@@ -158,12 +161,12 @@ mod tests {
         Arc::new(StoredPolicy::read(name, None, &spec))
     }
 
-    fn verdict(governance: &Governance<'_>) -> String {
+    fn verdict(governance: &Result<Governor<'_>, Ungoverned>) -> String {
         match governance {
-            Governance::Governed(p, _) => p.name.clone(),
-            Governance::Unmatched => "-".into(),
-            Governance::Conflict(tied) => tied.iter().map(|p| p.name.clone()).collect::<Vec<_>>().join("="),
-            Governance::Invalid(p, _) => format!("!{}", p.name),
+            Ok((p, _)) => p.name.clone(),
+            Err(Ungoverned::NoMatch) => "-".into(),
+            Err(Ungoverned::Conflict(names)) => names.join("="),
+            Err(Ungoverned::InvalidPolicy(name)) => format!("!{name}"),
         }
     }
 
@@ -192,47 +195,47 @@ mod tests {
         /// Whatever the order of changes, the index finds what asking every policy finds, and keeps nothing else.
         #[test]
         fn the_index_is_as_good_as_asking_everybody(steps in steps()) {
-            let mut ledger = Ledger::default();
+            let mut index = PolicyIndex::default();
             let mut policies: BTreeMap<String, Arc<StoredPolicy>> = BTreeMap::new();
-            let mut pools: BTreeMap<String, Arc<PoolDraft>> = BTreeMap::new();
+            let mut pools: BTreeMap<String, Arc<ProposedNodePool>> = BTreeMap::new();
             for step in steps {
                 match step {
                     Step::Policy(n, labels, absent) => {
                         let p = policy(&format!("p{n}"), &labels, absent);
-                        ledger.put_policy(p.clone());
+                        index.put_policy(p.clone());
                         policies.insert(p.name.clone(), p);
                     }
                     Step::Pool(n, labels) => {
                         let p = pool(&format!("n{n}"), &labels);
-                        ledger.put_pool(p.clone());
+                        index.put_pool(p.clone());
                         pools.insert(p.name.clone(), p);
                     }
                     Step::NoPolicy(n) => {
-                        ledger.remove_policy(&format!("p{n}"));
+                        index.remove_policy(&format!("p{n}"));
                         policies.remove(&format!("p{n}"));
                     }
                     Step::NoPool(n) => {
-                        ledger.remove_pool(&format!("n{n}"));
+                        index.remove_pool(&format!("n{n}"));
                         pools.remove(&format!("n{n}"));
                     }
                 }
             }
-            prop_assert_eq!(ledger.sizes(), (policies.len(), pools.len()));
-            for (name, draft) in &pools {
-                let expected = govern(&draft.labels, policies.values().map(|p| &**p));
-                prop_assert_eq!(verdict(&ledger.pool(name).unwrap().govern(None)), verdict(&expected));
+            prop_assert_eq!(index.sizes(), (policies.len(), pools.len()));
+            for (name, proposed) in &pools {
+                let expected = govern(&proposed.labels, policies.values().map(|p| &**p));
+                prop_assert_eq!(verdict(&index.pool(name).unwrap().govern(None)), verdict(&expected));
             }
             for p in policies.values() {
                 let selector = p.selector.as_ref().unwrap();
-                let found: Vec<&str> = ledger.selected_by(selector).map(|e| e.draft.name.as_str()).collect();
+                let found: Vec<&str> = index.selected_by(selector).map(|e| e.proposed.name.as_str()).collect();
                 let expected: Vec<&str> =
                     pools.values().filter(|d| selector.matches(&d.labels)).map(|d| d.name.as_str()).collect();
                 prop_assert_eq!(found, expected);
             }
             for name in pools.keys() {
-                ledger.remove_pool(name);
+                index.remove_pool(name);
             }
-            prop_assert!(ledger.by_label.is_empty());
+            prop_assert!(index.by_label.is_empty());
         }
     }
 }

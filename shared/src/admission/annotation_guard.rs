@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::words;
+use super::messages;
+use crate::field_error::quoted;
 use crate::keys::{self, Carrier};
-use crate::problem::quoted;
 
 /// The maps of an object that carry keys of ours.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Marked {
+pub struct GuardedMetadata {
     /// Keys of ours among the annotations.
     pub annotations: BTreeMap<String, String>,
     /// Keys of ours among the labels.
@@ -19,7 +19,7 @@ pub struct Marked {
     pub pool: Option<String>,
 }
 
-impl Marked {
+impl GuardedMetadata {
     /// Reads `metadata`, of whatever shape; only keys of ours are kept.
     pub fn read(metadata: &Value) -> Self {
         let map = |name: &str| metadata.get(name).and_then(Value::as_object).into_iter().flatten();
@@ -64,7 +64,7 @@ pub struct Target<'a> {
 
 impl Target<'_> {
     /// Karpenter puts what a template says on a new NodeClaim, and later on its Node. Refused there, no node would ever join.
-    fn has_from_template(&self, change: &Change<'_>) -> bool {
+    fn has_from_template(&self, change: &KeyChange<'_>) -> bool {
         let may_come = match self.carrier {
             Carrier::NodeClaim => self.is_new,
             Carrier::Node => change.old.is_none(),
@@ -78,7 +78,7 @@ impl Target<'_> {
 
 /// What is to be said of a change of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MarksVerdict {
+pub enum GuardVerdict {
     /// Nothing guarded changes, or the controller itself changes it.
     Allowed,
     /// Let through, with a warning and what the audit log is told.
@@ -112,7 +112,7 @@ pub fn is_guarded(carrier: Carrier, key: &str) -> bool {
 }
 
 /// One guarded key that changes.
-struct Change<'a> {
+struct KeyChange<'a> {
     map: &'static str,
     key: &'a str,
     old: Option<&'a str>,
@@ -120,21 +120,26 @@ struct Change<'a> {
 }
 
 /// Judges a change of an object's keys.
-pub fn judge_marks(target: Target<'_>, old: &Marked, new: &Marked, requester: Requester<'_>) -> MarksVerdict {
+pub fn judge_guarded(
+    target: Target<'_>,
+    old: &GuardedMetadata,
+    new: &GuardedMetadata,
+    requester: Requester<'_>,
+) -> GuardVerdict {
     let changes = changes(target.carrier, old, new);
     if changes.is_empty() || requester.is_controller() {
-        return MarksVerdict::Allowed;
+        return GuardVerdict::Allowed;
     }
-    let names = words::list(changes.iter().map(|c| c.key));
+    let names = messages::list(changes.iter().map(|c| c.key));
     if let Some(reason) = broken_glass(old, new) {
-        return MarksVerdict::LetThrough {
+        return GuardVerdict::LetThrough {
             warning: format!("{}: lets this change of {names} through: {reason}", keys::BREAK_GLASS),
             audit: vec![("break-glass", reason.to_owned()), ("keys", names)],
         };
     }
     let all_removed = changes.iter().all(|c| c.new.is_none());
     if target.carrier == Carrier::NodePool && all_removed && !old.annotations.contains_key(keys::ACTIVE_ROTATION) {
-        return MarksVerdict::LetThrough {
+        return GuardVerdict::LetThrough {
             warning: format!(
                 "{names}: removed; no rotation is in flight, so this costs one pause between rotations at most"
             ),
@@ -142,17 +147,17 @@ pub fn judge_marks(target: Target<'_>, old: &Marked, new: &Marked, requester: Re
         };
     }
     if changes.iter().all(|change| target.has_from_template(change)) {
-        return MarksVerdict::LetThrough {
+        return GuardVerdict::LetThrough {
             warning: format!(
                 "{names}: comes from spec.template.metadata of the NodePool and falsifies the rotation of this object; remove it there"
             ),
             audit: vec![("from-template", names)],
         };
     }
-    MarksVerdict::Refused(refusal(&changes, requester))
+    GuardVerdict::Refused(refusal(&changes, requester))
 }
 
-fn changes<'a>(carrier: Carrier, old: &'a Marked, new: &'a Marked) -> Vec<Change<'a>> {
+fn changes<'a>(carrier: Carrier, old: &'a GuardedMetadata, new: &'a GuardedMetadata) -> Vec<KeyChange<'a>> {
     let mut changes = Vec::new();
     for (map, old, new) in [("annotations", &old.annotations, &new.annotations), ("labels", &old.labels, &new.labels)] {
         let mut keys: Vec<&String> = old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))).collect();
@@ -160,7 +165,7 @@ fn changes<'a>(carrier: Carrier, old: &'a Marked, new: &'a Marked) -> Vec<Change
         for key in keys.into_iter().filter(|key| is_guarded(carrier, key)) {
             let (old, new) = (old.get(key).map(String::as_str), new.get(key).map(String::as_str));
             if old != new {
-                changes.push(Change { map, key, old, new });
+                changes.push(KeyChange { map, key, old, new });
             }
         }
     }
@@ -168,21 +173,21 @@ fn changes<'a>(carrier: Carrier, old: &'a Marked, new: &'a Marked) -> Vec<Change
 }
 
 /// The reason, if this very write sets or changes it: one that merely is there opens nothing.
-fn broken_glass<'a>(old: &Marked, new: &'a Marked) -> Option<&'a str> {
+fn broken_glass<'a>(old: &GuardedMetadata, new: &'a GuardedMetadata) -> Option<&'a str> {
     let reason = new.annotations.get(keys::BREAK_GLASS).filter(|reason| !reason.trim().is_empty())?;
     (old.annotations.get(keys::BREAK_GLASS) != Some(reason)).then_some(reason)
 }
 
-fn refusal(changes: &[Change<'_>], requester: Requester<'_>) -> String {
-    let shown = |value: &str| words::cut(&quoted(value), 80);
-    let line = |c: &Change<'_>| {
+fn refusal(changes: &[KeyChange<'_>], requester: Requester<'_>) -> String {
+    let shown = |value: &str| messages::cut(&quoted(value), 80);
+    let line = |c: &KeyChange<'_>| {
         let what = match (c.old, c.new) {
             (None, Some(new)) => format!("would be added as {}", shown(new)),
             (Some(old), None) => format!("would be removed (is {})", shown(old)),
             (Some(old), Some(new)) => format!("would be changed from {} to {}", shown(old), shown(new)),
             (None, None) => "does not change".into(),
         };
-        format!("metadata.{}[{}]: {what}", c.map, words::cut(c.key, 120))
+        format!("metadata.{}[{}]: {what}", c.map, messages::cut(c.key, 120))
     };
     let mut lines: Vec<String> = changes.iter().take(10).map(line).collect();
     if changes.len() > 10 {
@@ -193,7 +198,7 @@ fn refusal(changes: &[Change<'_>], requester: Requester<'_>) -> String {
     format!(
         "{text}\nthese keys are the state of a rotation, and only {} may change them (you are {}{impersonated}); leave them as they are, or, to change them all the same, set the annotation {}: \"<reason>\" in the same write",
         requester.controller,
-        words::cut(requester.name, 120),
+        messages::cut(requester.name, 120),
         keys::BREAK_GLASS
     )
 }
@@ -205,18 +210,18 @@ mod tests {
 
     const CONTROLLER: &str = "system:serviceaccount:noderotation:noderotation-controller";
 
-    fn judge(carrier: Carrier, old: &Value, new: &Value, name: &str, uid: &str) -> MarksVerdict {
+    fn judge(carrier: Carrier, old: &Value, new: &Value, name: &str, uid: &str) -> GuardVerdict {
         let target = Target { carrier, is_new: false, template: None };
         let requester = Requester { name, uid, controller: CONTROLLER };
-        let marked = |annotations: &Value| Marked::read(&json!({"annotations": annotations}));
-        judge_marks(target, &marked(old), &marked(new), requester)
+        let marked = |annotations: &Value| GuardedMetadata::read(&json!({"annotations": annotations}));
+        judge_guarded(target, &marked(old), &marked(new), requester)
     }
 
-    fn word(verdict: &MarksVerdict) -> &'static str {
+    fn word(verdict: &GuardVerdict) -> &'static str {
         match verdict {
-            MarksVerdict::Allowed => "allowed",
-            MarksVerdict::LetThrough { .. } => "let through",
-            MarksVerdict::Refused(_) => "refused",
+            GuardVerdict::Allowed => "allowed",
+            GuardVerdict::LetThrough { .. } => "let through",
+            GuardVerdict::Refused(_) => "refused",
         }
     }
 
@@ -278,18 +283,21 @@ mod tests {
         let template = BTreeMap::from([("noderotation.io/state".to_owned(), "expired".to_owned())]);
         let target = Target { carrier: Carrier::NodeClaim, is_new: true, template: Some(&template) };
         let requester = Requester { name: "karpenter", uid: "u", controller: CONTROLLER };
-        let claim = |value: &str| Marked::read(&json!({"annotations": {"noderotation.io/state": value}}));
-        assert_eq!(word(&judge_marks(target, &Marked::default(), &claim("expired"), requester)), "let through");
-        assert_eq!(word(&judge_marks(target, &Marked::default(), &claim("failed"), requester)), "refused");
+        let claim = |value: &str| GuardedMetadata::read(&json!({"annotations": {"noderotation.io/state": value}}));
+        assert_eq!(
+            word(&judge_guarded(target, &GuardedMetadata::default(), &claim("expired"), requester)),
+            "let through"
+        );
+        assert_eq!(word(&judge_guarded(target, &GuardedMetadata::default(), &claim("failed"), requester)), "refused");
         let node = Target { carrier: Carrier::Node, is_new: false, ..target };
-        let labelled = |value: &str| Marked::read(&json!({"labels": {"noderotation.io/team": value}}));
+        let labelled = |value: &str| GuardedMetadata::read(&json!({"labels": {"noderotation.io/team": value}}));
         let template = BTreeMap::from([("noderotation.io/team".to_owned(), "a".to_owned())]);
         let node = Target { template: Some(&template), ..node };
-        assert_eq!(word(&judge_marks(node, &Marked::default(), &labelled("a"), requester)), "let through");
-        assert_eq!(word(&judge_marks(node, &Marked::default(), &labelled("b"), requester)), "refused");
-        assert_eq!(word(&judge_marks(node, &labelled("b"), &labelled("a"), requester)), "refused");
-        assert_eq!(word(&judge_marks(node, &labelled("a"), &Marked::default(), requester)), "refused");
+        assert_eq!(word(&judge_guarded(node, &GuardedMetadata::default(), &labelled("a"), requester)), "let through");
+        assert_eq!(word(&judge_guarded(node, &GuardedMetadata::default(), &labelled("b"), requester)), "refused");
+        assert_eq!(word(&judge_guarded(node, &labelled("b"), &labelled("a"), requester)), "refused");
+        assert_eq!(word(&judge_guarded(node, &labelled("a"), &GuardedMetadata::default(), requester)), "refused");
         let later = Target { is_new: false, ..target };
-        assert_eq!(word(&judge_marks(later, &Marked::default(), &claim("expired"), requester)), "refused");
+        assert_eq!(word(&judge_guarded(later, &GuardedMetadata::default(), &claim("expired"), requester)), "refused");
     }
 }

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use noderotation_cluster::objects::{Kept, PolicyObject, identity};
+use noderotation_cluster::objects::{Cached, PolicyObject, identity};
 use noderotation_cluster::watch::fresh::STALE_AFTER;
-use noderotation_cluster::watch::{Change, Freshness, Sink, Store, wait_until};
-use noderotation_rotation::world::{Meta, Pool};
-use noderotation_shared::admission::{Ledger, PoolDraft};
+use noderotation_cluster::watch::{Change, EventHandler, Freshness, Store, wait_until};
+use noderotation_shared::admission::{PolicyIndex, ProposedNodePool};
 use noderotation_shared::governance::StoredPolicy;
+use noderotation_shared::objects::{Meta, NodePool};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -29,12 +29,12 @@ const MOST_PROVISIONAL: usize = 256;
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolObject {
     meta: Meta,
-    draft: Arc<PoolDraft>,
+    proposed: Arc<ProposedNodePool>,
 }
 
-impl Kept for PoolObject {
-    const COLLECTION: &'static str = Pool::COLLECTION;
-    const RESOURCE: &'static str = Pool::RESOURCE;
+impl Cached for PoolObject {
+    const COLLECTION: &'static str = NodePool::COLLECTION;
+    const RESOURCE: &'static str = NodePool::RESOURCE;
 
     fn read(json: &str) -> Result<Self, String> {
         // managed fields, the larger half of an object, are never taken apart
@@ -56,7 +56,7 @@ impl Kept for PoolObject {
         }
         let raw: Raw = serde_json::from_str(json).map_err(|e| e.to_string())?;
         let value = serde_json::to_value(raw).map_err(|e| e.to_string())?;
-        Ok(Self { meta: identity(json)?, draft: Arc::new(PoolDraft::read(&value, Timestamp::UNIX_EPOCH)) })
+        Ok(Self { meta: identity(json)?, proposed: Arc::new(ProposedNodePool::read(&value, Timestamp::UNIX_EPOCH)) })
     }
 
     fn meta(&self) -> &Meta {
@@ -82,7 +82,7 @@ impl PartialEq for PolicyEntry {
     }
 }
 
-impl Kept for PolicyEntry {
+impl Cached for PolicyEntry {
     const COLLECTION: &'static str = PolicyObject::COLLECTION;
     const RESOURCE: &'static str = PolicyObject::RESOURCE;
 
@@ -100,41 +100,41 @@ impl Kept for PolicyEntry {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum CachedKind {
     Policy,
-    Pool,
+    NodePool,
 }
 
 #[derive(Default)]
-struct Known {
+struct CacheState {
     policies: Store<PolicyEntry>,
     pools: Store<PoolObject>,
-    ledger: Ledger,
+    index: PolicyIndex,
     /// What was admitted and not yet confirmed, and until when it counts.
-    provisional: BTreeMap<(Kind, String), Instant>,
+    provisional: BTreeMap<(CachedKind, String), Instant>,
 }
 
-impl Known {
+impl CacheState {
     fn confirm_policy(&mut self, name: &str) {
-        self.provisional.remove(&(Kind::Policy, name.to_owned()));
+        self.provisional.remove(&(CachedKind::Policy, name.to_owned()));
         match self.policies.objects.get(name) {
-            Some(policy) => self.ledger.put_policy(policy.stored.clone()),
-            None => self.ledger.remove_policy(name),
+            Some(policy) => self.index.put_policy(policy.stored.clone()),
+            None => self.index.remove_policy(name),
         }
     }
 
     fn confirm_pool(&mut self, name: &str) {
-        self.provisional.remove(&(Kind::Pool, name.to_owned()));
+        self.provisional.remove(&(CachedKind::NodePool, name.to_owned()));
         match self.pools.objects.get(name) {
-            Some(pool) => self.ledger.put_pool(pool.draft.clone()),
-            None => self.ledger.remove_pool(name),
+            Some(pool) => self.index.put_pool(pool.proposed.clone()),
+            None => self.index.remove_pool(name),
         }
     }
 
-    fn confirm(&mut self, (kind, name): &(Kind, String)) {
+    fn confirm(&mut self, (kind, name): &(CachedKind, String)) {
         match kind {
-            Kind::Policy => self.confirm_policy(name),
-            Kind::Pool => self.confirm_pool(name),
+            CachedKind::Policy => self.confirm_policy(name),
+            CachedKind::NodePool => self.confirm_pool(name),
         }
     }
 
@@ -148,7 +148,7 @@ impl Known {
         }
     }
 
-    fn remember(&mut self, kind: Kind, name: &str) {
+    fn remember(&mut self, kind: CachedKind, name: &str) {
         if self.provisional.len() >= MOST_PROVISIONAL
             && let Some(oldest) = self.provisional.iter().min_by_key(|(_, until)| **until).map(|(key, _)| key.clone())
         {
@@ -160,42 +160,42 @@ impl Known {
 
 /// Everything that admission knows of the cluster.
 #[derive(Default)]
-pub struct View {
-    known: Mutex<Known>,
+pub struct Caches {
+    known: Mutex<CacheState>,
     synced: Notify,
     /// When each watch last said something.
     pub fresh: Arc<Freshness>,
 }
 
-impl View {
-    fn lock(&self) -> MutexGuard<'_, Known> {
+impl Caches {
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks at all policies and pools.
-    pub fn with_ledger<T>(&self, look: impl FnOnce(&Ledger) -> T) -> T {
+    pub fn with_index<T>(&self, look: impl FnOnce(&PolicyIndex) -> T) -> T {
         let mut known = self.lock();
         known.expire();
-        look(&known.ledger)
+        look(&known.index)
     }
 
     /// One pool.
-    pub fn pool(&self, name: &str) -> Option<Arc<PoolDraft>> {
-        self.with_ledger(|ledger| ledger.pool(name).map(|entry| entry.draft.clone()))
+    pub fn pool(&self, name: &str) -> Option<Arc<ProposedNodePool>> {
+        self.with_index(|index| index.pool(name).map(|entry| entry.proposed.clone()))
     }
 
     /// A policy was admitted and will likely be stored.
     pub fn admit_policy(&self, policy: Arc<StoredPolicy>) {
         let mut known = self.lock();
-        known.remember(Kind::Policy, &policy.name);
-        known.ledger.put_policy(policy);
+        known.remember(CachedKind::Policy, &policy.name);
+        known.index.put_policy(policy);
     }
 
     /// A NodePool was admitted and will likely be stored.
-    pub fn admit_pool(&self, pool: Arc<PoolDraft>) {
+    pub fn admit_pool(&self, pool: Arc<ProposedNodePool>) {
         let mut known = self.lock();
-        known.remember(Kind::Pool, &pool.name);
-        known.ledger.put_pool(pool);
+        known.remember(CachedKind::NodePool, &pool.name);
+        known.index.put_pool(pool);
     }
 
     /// Waits until both first lists are complete.
@@ -205,7 +205,7 @@ impl View {
 
     fn is_synced(&self) -> bool {
         let known = self.lock();
-        known.policies.settled && known.pools.settled
+        known.policies.is_initialized && known.pools.is_initialized
     }
 
     /// A warning where a watch has been silent for too long.
@@ -220,50 +220,50 @@ impl View {
     }
 }
 
-impl Sink<PolicyEntry> for View {
-    fn put(&self, policy: PolicyEntry) {
+impl EventHandler<PolicyEntry> for Caches {
+    fn apply(&self, policy: PolicyEntry) {
         let mut known = self.lock();
         let name = policy.meta.name.clone();
-        if let Change::Changed(_) = known.policies.put(policy) {
+        if let Change::Changed(_) = known.policies.apply(policy) {
             known.confirm_policy(&name);
         }
     }
 
-    fn remove(&self, policy: &PolicyEntry) {
+    fn delete(&self, policy: &PolicyEntry) {
         let mut known = self.lock();
-        if known.policies.remove(&policy.meta.name, &policy.meta.uid).is_some() {
+        if known.policies.delete(&policy.meta.name, &policy.meta.uid).is_some() {
             known.confirm_policy(&policy.meta.name);
         }
     }
 
-    fn settle(&self, uids: &HashSet<Box<str>>) {
+    fn init_done(&self, uids: &HashSet<Box<str>>) {
         let mut known = self.lock();
-        for policy in known.policies.settle(uids) {
+        for policy in known.policies.init_done(uids) {
             known.confirm_policy(&policy.meta.name);
         }
         self.synced.notify_waiters();
     }
 }
 
-impl Sink<PoolObject> for View {
-    fn put(&self, pool: PoolObject) {
+impl EventHandler<PoolObject> for Caches {
+    fn apply(&self, pool: PoolObject) {
         let mut known = self.lock();
         let name = pool.meta.name.clone();
-        if let Change::Changed(_) = known.pools.put(pool) {
+        if let Change::Changed(_) = known.pools.apply(pool) {
             known.confirm_pool(&name);
         }
     }
 
-    fn remove(&self, pool: &PoolObject) {
+    fn delete(&self, pool: &PoolObject) {
         let mut known = self.lock();
-        if known.pools.remove(&pool.meta.name, &pool.meta.uid).is_some() {
+        if known.pools.delete(&pool.meta.name, &pool.meta.uid).is_some() {
             known.confirm_pool(&pool.meta.name);
         }
     }
 
-    fn settle(&self, uids: &HashSet<Box<str>>) {
+    fn init_done(&self, uids: &HashSet<Box<str>>) {
         let mut known = self.lock();
-        for pool in known.pools.settle(uids) {
+        for pool in known.pools.init_done(uids) {
             known.confirm_pool(&pool.meta.name);
         }
         self.synced.notify_waiters();
@@ -281,42 +281,42 @@ mod tests {
         PolicyEntry::read(&text).unwrap()
     }
 
-    fn known(view: &View) -> Vec<String> {
-        view.with_ledger(|l| l.policies().map(|p| p.name.clone()).collect())
+    fn known(caches: &Caches) -> Vec<String> {
+        caches.with_index(|l| l.policies().map(|p| p.name.clone()).collect())
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_admitted_counts_until_it_is_confirmed_or_never_is() {
-        let view = View::default();
-        view.put(policy("a", 1, "x"));
-        view.admit_policy(policy("b", 0, "x").stored);
-        assert_eq!(known(&view), ["a", "b"]);
-        view.put(policy("b", 2, "x"));
+        let caches = Caches::default();
+        caches.apply(policy("a", 1, "x"));
+        caches.admit_policy(policy("b", 0, "x").stored);
+        assert_eq!(known(&caches), ["a", "b"]);
+        caches.apply(policy("b", 2, "x"));
         tokio::time::advance(PROVISIONAL * 2).await;
-        assert_eq!(known(&view), ["a", "b"], "it is confirmed");
-        view.admit_policy(policy("c", 0, "x").stored);
+        assert_eq!(known(&caches), ["a", "b"], "it is confirmed");
+        caches.admit_policy(policy("c", 0, "x").stored);
         tokio::time::advance(PROVISIONAL * 2).await;
-        assert_eq!(known(&view), ["a", "b"], "it never was stored");
-        assert!(view.lock().provisional.is_empty());
+        assert_eq!(known(&caches), ["a", "b"], "it never was stored");
+        assert!(caches.lock().provisional.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn many_admissions_are_not_kept() {
-        let view = View::default();
+        let caches = Caches::default();
         for i in 0..2_000 {
-            view.admit_policy(policy(&format!("p{i}"), 0, "x").stored);
+            caches.admit_policy(policy(&format!("p{i}"), 0, "x").stored);
         }
-        assert_eq!(known(&view).len(), MOST_PROVISIONAL);
+        assert_eq!(known(&caches).len(), MOST_PROVISIONAL);
         tokio::time::advance(PROVISIONAL * 2).await;
-        assert_eq!(known(&view), Vec::<String>::new());
+        assert_eq!(known(&caches), Vec::<String>::new());
     }
 
     #[tokio::test(start_paused = true)]
     async fn silence_is_told() {
-        let view = View::default();
-        view.fresh.touch("nodepools");
-        assert_eq!(view.staleness(), None);
+        let caches = Caches::default();
+        caches.fresh.touch("nodepools");
+        assert_eq!(caches.staleness(), None);
         tokio::time::advance(STALE_AFTER + Duration::from_secs(120)).await;
-        assert!(view.staleness().unwrap().contains("nothing of nodepools for 7 minutes"));
+        assert!(caches.staleness().unwrap().contains("nothing of nodepools for 7 minutes"));
     }
 }
