@@ -8,23 +8,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cert_resolver::CertResolver;
-use crate::secret_data::Pair;
+use crate::secret_data::CertificateAndKey;
 
 /// How often the files are read.
 const EVERY: Duration = Duration::from_secs(5);
 
 /// Reads `tls.crt` and `tls.key` of a folder.
-pub fn read(folder: &Path) -> Result<Pair, String> {
+pub fn read(folder: &Path) -> Result<CertificateAndKey, String> {
     let text = |name: &str| {
         let path = folder.join(name);
         std::fs::read_to_string(&path).map_err(|e| format!("{} cannot be read: {e}", path.display()))
     };
-    Pair::read(&text("tls.crt")?, &text("tls.key")?).map_err(|why| format!("{}: {why}", folder.display()))
+    CertificateAndKey::read(&text("tls.crt")?, &text("tls.key")?).map_err(|why| format!("{}: {why}", folder.display()))
 }
 
 /// Serves what the folder holds, for ever.
-pub async fn keep(folder: PathBuf, resolver: Arc<CertResolver>) -> Result<(), String> {
-    let mut served: Option<Pair> = None;
+pub async fn run(folder: PathBuf, resolver: Arc<CertResolver>) -> Result<(), String> {
+    let mut served: Option<CertificateAndKey> = None;
     let mut told = String::new();
     loop {
         match read(&folder) {

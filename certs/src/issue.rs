@@ -8,23 +8,28 @@ use rcgen::{
     KeyUsagePurpose, date_time_ymd,
 };
 
-use crate::secret_data::{Certificate, Pair};
+use crate::secret_data::{Certificate, CertificateAndKey};
 
 /// Certificates are valid this much before they are made: another machine's clock may be behind.
 pub const BACKDATED: SignedDuration = SignedDuration::from_mins(5);
 
 /// A new authority.
-pub fn authority(now: Timestamp, lifetime: SignedDuration) -> Result<Pair, String> {
+pub fn authority(now: Timestamp, lifetime: SignedDuration) -> Result<CertificateAndKey, String> {
     let key = KeyPair::generate().map_err(|e| e.to_string())?;
     let mut params = params(now, until(now, lifetime), &format!("noderotation webhook authority of {now}"));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let certificate = params.self_signed(&key).map_err(|e| e.to_string())?;
-    Ok(Pair { certificate: Certificate::read(&certificate.pem())?, key: key.serialize_pem() })
+    Ok(CertificateAndKey { certificate: Certificate::read(&certificate.pem())?, key: key.serialize_pem() })
 }
 
 /// A serving certificate for these names; it never outlives its authority.
-pub fn leaf(signer: &Pair, names: &[String], now: Timestamp, lifetime: SignedDuration) -> Result<Pair, String> {
+pub fn leaf(
+    signer: &CertificateAndKey,
+    names: &[String],
+    now: Timestamp,
+    lifetime: SignedDuration,
+) -> Result<CertificateAndKey, String> {
     let signer_key = KeyPair::from_pem(&signer.key).map_err(|e| format!("the authority's key: {e}"))?;
     let issuer = Issuer::from_ca_cert_pem(&signer.certificate.pem, signer_key).map_err(|e| e.to_string())?;
     let key = KeyPair::generate().map_err(|e| e.to_string())?;
@@ -35,7 +40,7 @@ pub fn leaf(signer: &Pair, names: &[String], now: Timestamp, lifetime: SignedDur
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;
     let certificate = params.signed_by(&key, &issuer).map_err(|e| e.to_string())?;
-    Ok(Pair { certificate: Certificate::read(&certificate.pem())?, key: key.serialize_pem() })
+    Ok(CertificateAndKey { certificate: Certificate::read(&certificate.pem())?, key: key.serialize_pem() })
 }
 
 fn until(now: Timestamp, lifetime: SignedDuration) -> Timestamp {

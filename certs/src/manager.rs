@@ -17,12 +17,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::cert_resolver::CertResolver;
-use crate::objects::{Configuration, ConfigurationKind, Mutating, SecretObject, Validating};
-use crate::plan::{Action, Observed, Settings, carry_out, plan};
-use crate::secret_data::{Data, SecretData};
+use crate::objects::{ConfigurationKind, Mutating, SecretObject, Validating, WebhookConfiguration};
+use crate::plan::{Action, CertificateSettings, ObservedState, apply_action, plan};
+use crate::secret_data::{RawSecretData, SecretData};
 
 /// Clocks jump and sleeps drift: looked at again after this, whatever was planned.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const RESYNC_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Where things are.
 #[derive(Clone, Debug)]
@@ -38,8 +38,8 @@ pub struct SecretRef {
 #[derive(Default)]
 struct ManagerState {
     secret: Store<SecretObject>,
-    mutating: Store<Configuration<Mutating>>,
-    validating: Store<Configuration<Validating>>,
+    mutating: Store<WebhookConfiguration<Mutating>>,
+    validating: Store<WebhookConfiguration<Validating>>,
 }
 
 impl ManagerState {
@@ -52,9 +52,9 @@ impl ManagerState {
 pub struct CertificateManager {
     api: Api,
     secret_ref: SecretRef,
-    settings: Settings,
+    settings: CertificateSettings,
     resolver: Arc<CertResolver>,
-    seen: Mutex<ManagerState>,
+    caches: Mutex<ManagerState>,
     changed: Notify,
     last_good: Mutex<Option<SecretData>>,
     /// What every `caBundle` holds, and since when this process has seen it there.
@@ -62,9 +62,9 @@ pub struct CertificateManager {
 }
 
 /// What a look led to.
-enum Next {
+enum Requeue {
     /// Something was written: look again at once.
-    Again,
+    Now,
     /// Look again after this, or when something changes.
     After(Duration),
 }
@@ -74,14 +74,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl CertificateManager {
-    /// Nothing is done before [`CertificateManager::keep`].
-    pub fn new(api: Api, secret_ref: SecretRef, settings: Settings, resolver: Arc<CertResolver>) -> Arc<Self> {
+    /// Nothing is done before [`CertificateManager::run`].
+    pub fn new(
+        api: Api,
+        secret_ref: SecretRef,
+        settings: CertificateSettings,
+        resolver: Arc<CertResolver>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             api,
             secret_ref,
             settings,
             resolver,
-            seen: Mutex::default(),
+            caches: Mutex::default(),
             changed: Notify::new(),
             last_good: Mutex::default(),
             trusted: Mutex::default(),
@@ -94,21 +99,21 @@ impl CertificateManager {
     }
 
     /// Works for ever. Watches feed it as a [`EventHandler`] of the three kinds.
-    pub async fn keep(self: Arc<Self>) {
+    pub async fn run(self: Arc<Self>) {
         let mut failures = 0;
         loop {
             let changed = self.changed.notified();
-            let wait = match self.look().await {
-                Ok(Next::Again) => {
+            let wait = match self.reconcile().await {
+                Ok(Requeue::Now) => {
                     failures = 0;
                     continue;
                 }
-                Ok(Next::After(wait)) => {
+                Ok(Requeue::After(wait)) => {
                     failures = 0;
                     wait
                 }
                 Err(why) => {
-                    let wait = backoff(failures).min(LOOK_AGAIN);
+                    let wait = backoff(failures).min(RESYNC_INTERVAL);
                     failures += 1;
                     tracing::warn!(why, retry_in = ?wait, "the webhook's certificate cannot be kept");
                     wait
@@ -118,11 +123,11 @@ impl CertificateManager {
         }
     }
 
-    async fn look(&self) -> Result<Next, String> {
-        if !lock(&self.seen).is_synced() {
-            return Ok(Next::After(LOOK_AGAIN));
+    async fn reconcile(&self) -> Result<Requeue, String> {
+        if !lock(&self.caches).is_synced() {
+            return Ok(Requeue::After(RESYNC_INTERVAL));
         }
-        let secret = lock(&self.seen).secret.objects.get(self.secret_ref.secret.as_str()).cloned();
+        let secret = lock(&self.caches).secret.objects.get(self.secret_ref.secret.as_str()).cloned();
         let data = secret.as_ref().and_then(|secret| match SecretData::read(&secret.data) {
             Ok(data) => Some(data),
             Err(why) => {
@@ -137,32 +142,32 @@ impl CertificateManager {
         let last_good = lock(&self.last_good).clone();
         let trusted_for = data.as_ref().and_then(|data| self.trusted_for(&data.trusted()));
         let propagation = Duration::try_from(self.settings.propagation).unwrap_or_default();
-        let known = Observed {
+        let observed = ObservedState {
             data: data.as_ref(),
             has_secret: secret.is_some(),
             last_good: last_good.as_ref(),
             is_trusted: trusted_for.is_some_and(|time| time >= propagation),
         };
-        let action = plan(known, &self.settings, now);
-        if let Some(new) = carry_out(action, known, &self.settings, now)? {
+        let action = plan(observed, &self.settings, now);
+        if let Some(new) = apply_action(action, observed, &self.settings, now)? {
             return self.write(secret.as_deref(), &new, action).await;
         }
-        let Some(trusted_for) = trusted_for else { return self.put_bundles_right().await };
-        let Action::Keep(at) = action else { return Ok(Next::After(LOOK_AGAIN)) };
+        let Some(trusted_for) = trusted_for else { return self.correct_ca_bundles().await };
+        let Action::Keep(at) = action else { return Ok(Requeue::After(RESYNC_INTERVAL)) };
         let mut wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
         if let Some(left) = propagation.checked_sub(trusted_for).filter(|left| !left.is_zero()) {
             wait = wait.min(left);
         }
-        Ok(Next::After(wait.clamp(Duration::from_millis(50), LOOK_AGAIN)))
+        Ok(Requeue::After(wait.clamp(Duration::from_millis(50), RESYNC_INTERVAL)))
     }
 
     /// For how long every `caBundle` has been seen to hold this; `None` while some does not.
     fn trusted_for(&self, trusted: &str) -> Option<Duration> {
-        let is_everywhere = self.bundles_differing(trusted).is_empty();
+        let is_everywhere = self.ca_bundle_patches(trusted).is_empty();
         let mut seen = lock(&self.trusted);
         if !is_everywhere {
             *seen = None;
-        } else if seen.as_ref().is_none_or(|(known, _)| known != trusted) {
+        } else if seen.as_ref().is_none_or(|(observed, _)| observed != trusted) {
             *seen = Some((trusted.to_owned(), Instant::now()));
         }
         seen.as_ref().map(|(_, since)| since.elapsed())
@@ -182,29 +187,29 @@ impl CertificateManager {
         format!("/api/v1/namespaces/{}/secrets", self.secret_ref.namespace)
     }
 
-    async fn write(&self, old: Option<&SecretObject>, new: &SecretData, action: Action) -> Result<Next, String> {
+    async fn write(&self, old: Option<&SecretObject>, new: &SecretData, action: Action) -> Result<Requeue, String> {
         let outcome = match old {
             None => self.api.create(&self.secret_path(), &self.new_secret(&new.data())).await,
             Some(old) => {
                 let path = format!("{}/{}", self.secret_path(), self.secret_ref.secret);
-                self.api.patch(&path, &difference(old, &new.data())).await
+                self.api.patch(&path, &secret_patch(old, &new.data())).await
             }
         };
         match outcome {
             Outcome::Applied(text) => {
                 tracing::info!(?action, secret = self.secret_ref.secret, "certificates changed");
-                lock(&self.seen).secret.apply(SecretObject::read(&text)?);
-                Ok(Next::Again)
+                lock(&self.caches).secret.apply(SecretObject::read(&text)?);
+                Ok(Requeue::Now)
             }
             // another replica was faster; its watch event comes
-            Outcome::Conflict | Outcome::NotFound => Ok(Next::After(Duration::from_millis(500))),
+            Outcome::Conflict | Outcome::NotFound => Ok(Requeue::After(Duration::from_millis(500))),
             Outcome::Unknown(why) | Outcome::Rejected(why) | Outcome::Throttled(_, why) => {
                 Err(format!("Secret {}/{}: {why}", self.secret_ref.namespace, self.secret_ref.secret))
             }
         }
     }
 
-    fn new_secret(&self, data: &Data) -> Value {
+    fn new_secret(&self, data: &RawSecretData) -> Value {
         let labels: Map<String, Value> =
             self.secret_ref.labels.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
         json!({
@@ -215,56 +220,56 @@ impl CertificateManager {
     }
 
     /// The configurations as they are seen whose `caBundle` is another: path and body of what puts each right.
-    fn bundles_differing(&self, trusted: &str) -> Vec<(String, Value)> {
-        let seen = lock(&self.seen);
+    fn ca_bundle_patches(&self, trusted: &str) -> Vec<(String, Value)> {
+        let caches = lock(&self.caches);
         let mut differing = Vec::new();
-        differing.extend(seen.mutating.objects.values().filter_map(|c| correction(c, trusted)));
-        differing.extend(seen.validating.objects.values().filter_map(|c| correction(c, trusted)));
+        differing.extend(caches.mutating.objects.values().filter_map(|c| ca_bundle_patch(c, trusted)));
+        differing.extend(caches.validating.objects.values().filter_map(|c| ca_bundle_patch(c, trusted)));
         differing
     }
 
     /// By a Secret read live: a replica whose view is old must not put an old bundle back.
-    async fn put_bundles_right(&self) -> Result<Next, String> {
+    async fn correct_ca_bundles(&self) -> Result<Requeue, String> {
         let path = format!("{}/{}", self.secret_path(), self.secret_ref.secret);
         let secret = match self.api.get(&path).await {
             Ok(text) => SecretObject::read(&text)?,
-            Err(ReadError::NotFound) => return Ok(Next::After(Duration::from_millis(500))),
+            Err(ReadError::NotFound) => return Ok(Requeue::After(Duration::from_millis(500))),
             Err(error) => return Err(format!("Secret {}: {error}", self.secret_ref.secret)),
         };
         let trusted = SecretData::read(&secret.data)?.trusted();
-        for (path, body) in self.bundles_differing(&trusted) {
+        for (path, body) in self.ca_bundle_patches(&trusted) {
             match self.api.patch(&path, &body).await {
                 Outcome::Applied(text) => {
                     tracing::info!(configuration = path, "caBundle put right");
-                    self.remember(&path, &text)?;
+                    self.store_configuration(&path, &text)?;
                 }
-                Outcome::Conflict | Outcome::NotFound => return Ok(Next::After(Duration::from_millis(200))),
+                Outcome::Conflict | Outcome::NotFound => return Ok(Requeue::After(Duration::from_millis(200))),
                 Outcome::Unknown(why) | Outcome::Rejected(why) | Outcome::Throttled(_, why) => {
                     return Err(format!("caBundle of {path}: {why}"));
                 }
             }
         }
-        Ok(Next::After(Duration::from_millis(200)))
+        Ok(Requeue::After(Duration::from_millis(200)))
     }
 
-    fn remember(&self, path: &str, text: &str) -> Result<(), String> {
-        let mut seen = lock(&self.seen);
+    fn store_configuration(&self, path: &str, text: &str) -> Result<(), String> {
+        let mut caches = lock(&self.caches);
         if path.starts_with(Mutating::COLLECTION) {
-            seen.mutating.apply(Cached::read(text)?);
+            caches.mutating.apply(Cached::read(text)?);
         } else {
-            seen.validating.apply(Cached::read(text)?);
+            caches.validating.apply(Cached::read(text)?);
         }
         self.changed.notify_one();
         Ok(())
     }
 }
 
-fn encoded(data: &Data) -> Map<String, Value> {
+fn encoded(data: &RawSecretData) -> Map<String, Value> {
     data.iter().map(|(key, value)| (key.clone(), STANDARD.encode(value).into())).collect()
 }
 
 /// What makes the Secret hold this and nothing else; labels and annotations of others stay.
-fn difference(old: &SecretObject, new: &Data) -> Value {
+fn secret_patch(old: &SecretObject, new: &RawSecretData) -> Value {
     let mut data = encoded(new);
     for key in old.data.keys().filter(|key| !new.contains_key(*key)) {
         data.insert(key.clone(), Value::Null);
@@ -272,8 +277,11 @@ fn difference(old: &SecretObject, new: &Data) -> Value {
     json!({"metadata": {"resourceVersion": old.meta.version, "uid": old.meta.uid}, "data": data})
 }
 
-fn correction<K: ConfigurationKind>(configuration: &Configuration<K>, trusted: &str) -> Option<(String, Value)> {
-    let webhooks = configuration.with_bundle(trusted)?;
+fn ca_bundle_patch<K: ConfigurationKind>(
+    configuration: &WebhookConfiguration<K>,
+    trusted: &str,
+) -> Option<(String, Value)> {
+    let webhooks = configuration.with_ca_bundle(trusted)?;
     let meta = &configuration.meta;
     let body = json!({"metadata": {"resourceVersion": meta.version, "uid": meta.uid}, "webhooks": webhooks});
     Some((format!("{}/{}", K::COLLECTION, meta.name), body))
@@ -283,18 +291,18 @@ macro_rules! event_handler {
     ($object:ty, $store:ident) => {
         impl EventHandler<$object> for CertificateManager {
             fn apply(&self, object: $object) {
-                if let Change::Changed(_) = lock(&self.seen).$store.apply(object) {
+                if let Change::Changed(_) = lock(&self.caches).$store.apply(object) {
                     self.changed.notify_one();
                 }
             }
 
             fn delete(&self, object: &$object) {
-                lock(&self.seen).$store.delete(&object.meta.name, &object.meta.uid);
+                lock(&self.caches).$store.delete(&object.meta.name, &object.meta.uid);
                 self.changed.notify_one();
             }
 
             fn init_done(&self, uids: &HashSet<Box<str>>) {
-                lock(&self.seen).$store.init_done(uids);
+                lock(&self.caches).$store.init_done(uids);
                 self.changed.notify_one();
             }
         }
@@ -302,5 +310,5 @@ macro_rules! event_handler {
 }
 
 event_handler!(SecretObject, secret);
-event_handler!(Configuration<Mutating>, mutating);
-event_handler!(Configuration<Validating>, validating);
+event_handler!(WebhookConfiguration<Mutating>, mutating);
+event_handler!(WebhookConfiguration<Validating>, validating);

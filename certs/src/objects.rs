@@ -7,7 +7,7 @@ use noderotation_shared::objects::Meta;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::secret_data::Data;
+use crate::secret_data::RawSecretData;
 
 /// A Secret.
 #[derive(Clone, PartialEq)]
@@ -15,7 +15,7 @@ pub struct SecretObject {
     /// Identity.
     pub meta: Meta,
     /// Decoded; what cannot be decoded is left out.
-    pub data: Data,
+    pub data: RawSecretData,
 }
 
 impl Cached for SecretObject {
@@ -71,7 +71,7 @@ impl ConfigurationKind for Validating {
 
 /// A webhook configuration.
 #[derive(Clone, PartialEq)]
-pub struct Configuration<K: ConfigurationKind> {
+pub struct WebhookConfiguration<K: ConfigurationKind> {
     /// Identity.
     pub meta: Meta,
     /// Its entries, as they are.
@@ -79,9 +79,9 @@ pub struct Configuration<K: ConfigurationKind> {
     kind: std::marker::PhantomData<K>,
 }
 
-impl<K: ConfigurationKind> Configuration<K> {
+impl<K: ConfigurationKind> WebhookConfiguration<K> {
     /// The entries with this `caBundle`; `None` where all have it.
-    pub fn with_bundle(&self, trusted: &str) -> Option<Value> {
+    pub fn with_ca_bundle(&self, trusted: &str) -> Option<Value> {
         let bundle = Value::from(STANDARD.encode(trusted));
         let mut webhooks = self.webhooks.clone();
         for entry in webhooks.as_array_mut()? {
@@ -93,7 +93,7 @@ impl<K: ConfigurationKind> Configuration<K> {
     }
 }
 
-impl<K: ConfigurationKind> Cached for Configuration<K> {
+impl<K: ConfigurationKind> Cached for WebhookConfiguration<K> {
     const COLLECTION: &'static str = K::COLLECTION;
     const RESOURCE: &'static str = K::RESOURCE;
 

@@ -7,7 +7,7 @@ use crate::secret_data::{Certificate, SecretData};
 
 /// How long things last.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct CertificateSettings {
     /// Names of the Service, for which the certificate is.
     pub names: Vec<String>,
     /// Of a serving certificate; renewed after two thirds.
@@ -40,9 +40,9 @@ pub enum Action {
     Keep(Timestamp),
 }
 
-/// What is known when a plan is made.
+/// What is observed when a plan is made.
 #[derive(Clone, Copy, Debug)]
-pub struct Observed<'a> {
+pub struct ObservedState<'a> {
     /// What the Secret holds, if it can be used.
     pub data: Option<&'a SecretData>,
     /// There is a Secret.
@@ -54,11 +54,11 @@ pub struct Observed<'a> {
 }
 
 /// Decides.
-pub fn plan(known: Observed<'_>, settings: &Settings, now: Timestamp) -> Action {
+pub fn plan(observed: ObservedState<'_>, settings: &CertificateSettings, now: Timestamp) -> Action {
     let usable = |m: &&SecretData| m.leaf.certificate.not_after > now;
-    let Some(data) = known.data.filter(usable) else {
-        return match known.last_good.filter(usable) {
-            Some(_) => Action::Restore { was_deleted: !known.has_secret },
+    let Some(data) = observed.data.filter(usable) else {
+        return match observed.last_good.filter(usable) {
+            Some(_) => Action::Restore { was_deleted: !observed.has_secret },
             None => Action::Begin,
         };
     };
@@ -71,7 +71,7 @@ pub fn plan(known: Observed<'_>, settings: &Settings, now: Timestamp) -> Action 
     }
     if let Some((_, since)) = &data.next {
         let promotion = since.saturating_add(settings.propagation).unwrap_or(Timestamp::MAX);
-        if promotion <= now && known.is_trusted {
+        if promotion <= now && observed.is_trusted {
             return Action::Promote;
         }
         later.push(promotion.max(now));
@@ -98,15 +98,15 @@ fn is_for(certificate: &Certificate, names: &[String]) -> bool {
 }
 
 /// Carries an action out: what the Secret is to hold. `None`: nothing is to be written.
-pub fn carry_out(
+pub fn apply_action(
     action: Action,
-    known: Observed<'_>,
-    settings: &Settings,
+    observed: ObservedState<'_>,
+    settings: &CertificateSettings,
     now: Timestamp,
 ) -> Result<Option<SecretData>, String> {
     let leaf = |signer| issue::leaf(signer, &settings.names, now, settings.leaf);
     let next = || Ok::<_, String>(Some((issue::authority(now, settings.authority)?, now)));
-    let current = || known.data.cloned().ok_or_else(|| "there is no data to go on from".to_owned());
+    let current = || observed.data.cloned().ok_or_else(|| "there is no data to go on from".to_owned());
     Ok(Some(match action {
         Action::Keep(_) => return Ok(None),
         Action::Begin => {
@@ -114,7 +114,7 @@ pub fn carry_out(
             SecretData { leaf: leaf(&signer)?, signer, next: None, previous: None }
         }
         Action::Restore { was_deleted } => {
-            let mut data = known.last_good.cloned().ok_or("nothing was served before")?;
+            let mut data = observed.last_good.cloned().ok_or("nothing was served before")?;
             if was_deleted && data.next.is_none() {
                 data.next = next()?;
             }
@@ -141,8 +141,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn settings() -> Settings {
-        Settings {
+    fn settings() -> CertificateSettings {
+        CertificateSettings {
             names: vec!["webhook.noderotation.svc".into()],
             leaf: SignedDuration::from_hours(90 * 24),
             authority: SignedDuration::from_hours(730 * 24),
@@ -154,14 +154,14 @@ mod tests {
         "2026-11-29T00:00:00Z".parse().unwrap()
     }
 
-    fn known(data: Option<&SecretData>, is_trusted: bool) -> Observed<'_> {
-        Observed { data, has_secret: data.is_some(), last_good: None, is_trusted }
+    fn observed(data: Option<&SecretData>, is_trusted: bool) -> ObservedState<'_> {
+        ObservedState { data, has_secret: data.is_some(), last_good: None, is_trusted }
     }
 
     /// One step; the instant of the next one where there is none.
     fn step(data: &mut Option<SecretData>, is_trusted: bool, now: Timestamp) -> Action {
-        let action = plan(known(data.as_ref(), is_trusted), &settings(), now);
-        if let Some(new) = carry_out(action, known(data.as_ref(), is_trusted), &settings(), now).unwrap() {
+        let action = plan(observed(data.as_ref(), is_trusted), &settings(), now);
+        if let Some(new) = apply_action(action, observed(data.as_ref(), is_trusted), &settings(), now).unwrap() {
             // what is written can be read again
             assert_eq!(SecretData::read(&new.data()).unwrap(), new);
             *data = Some(new);
@@ -234,13 +234,13 @@ mod tests {
         data.insert("tls.key".into(), stranger.key.into());
         assert!(SecretData::read(&data).unwrap_err().contains("signed by none"));
 
-        let spoilt = Observed { data: None, has_secret: true, last_good: Some(&good), is_trusted: true };
+        let spoilt = ObservedState { data: None, has_secret: true, last_good: Some(&good), is_trusted: true };
         assert_eq!(plan(spoilt, &settings(), now), Action::Restore { was_deleted: false });
-        let restored = carry_out(Action::Restore { was_deleted: false }, spoilt, &settings(), now).unwrap();
+        let restored = apply_action(Action::Restore { was_deleted: false }, spoilt, &settings(), now).unwrap();
         assert_eq!(restored.as_ref(), Some(&good));
-        let gone = Observed { has_secret: false, ..spoilt };
+        let gone = ObservedState { has_secret: false, ..spoilt };
         assert_eq!(plan(gone, &settings(), now), Action::Restore { was_deleted: true });
-        let restored = carry_out(Action::Restore { was_deleted: true }, gone, &settings(), now).unwrap().unwrap();
+        let restored = apply_action(Action::Restore { was_deleted: true }, gone, &settings(), now).unwrap().unwrap();
         assert!(restored.leaf == good.leaf && restored.next.is_some(), "deleting it asks for another authority");
         let late = good.leaf.certificate.not_after;
         assert_eq!(plan(gone, &settings(), late), Action::Begin);
@@ -273,8 +273,8 @@ mod tests {
     fn other_names_are_a_reason_to_renew() {
         let (mut data, now) = (None, start());
         step(&mut data, true, now);
-        let renamed = Settings { names: vec!["other.noderotation.svc".into()], ..settings() };
-        assert_eq!(plan(known(data.as_ref(), true), &renamed, now), Action::Renew);
+        let renamed = CertificateSettings { names: vec!["other.noderotation.svc".into()], ..settings() };
+        assert_eq!(plan(observed(data.as_ref(), true), &renamed, now), Action::Renew);
     }
 
     proptest! {

@@ -11,7 +11,7 @@ use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 /// `data` of a Secret, decoded.
-pub type Data = BTreeMap<String, Vec<u8>>;
+pub type RawSecretData = BTreeMap<String, Vec<u8>>;
 
 /// A certificate and what is read of it.
 #[derive(Clone, PartialEq, Eq)]
@@ -71,20 +71,20 @@ fn dns_name(name: &GeneralName<'_>) -> Option<String> {
 
 /// A certificate with its key.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Pair {
+pub struct CertificateAndKey {
     /// The certificate.
     pub certificate: Certificate,
     /// Its key, as text.
     pub key: String,
 }
 
-impl fmt::Debug for Pair {
+impl fmt::Debug for CertificateAndKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.certificate.fmt(f) // never the key
     }
 }
 
-impl Pair {
+impl CertificateAndKey {
     /// Reads both; the error says what is wrong.
     pub fn read(certificate: &str, key: &str) -> Result<Self, String> {
         let pair = Self { certificate: Certificate::read(certificate)?, key: key.to_owned() };
@@ -108,11 +108,11 @@ impl Pair {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretData {
     /// The authority that signs.
-    pub signer: Pair,
+    pub signer: CertificateAndKey,
     /// The certificate that is served.
-    pub leaf: Pair,
+    pub leaf: CertificateAndKey,
     /// The authority that will sign, and since when it is in the Secret.
-    pub next: Option<(Pair, Timestamp)>,
+    pub next: Option<(CertificateAndKey, Timestamp)>,
     /// The authority that signed before, and until when something that it signed may be valid.
     pub previous: Option<(Certificate, Timestamp)>,
 }
@@ -128,13 +128,14 @@ const TRUSTED: &str = "ca.crt";
 
 impl SecretData {
     /// Reads a Secret's data. The error says what cannot be used.
-    pub fn read(data: &Data) -> Result<Self, String> {
+    pub fn read(data: &RawSecretData) -> Result<Self, String> {
         let text = |key: &str| {
             let bytes = data.get(key).ok_or_else(|| format!("{key} is missing"))?;
             std::str::from_utf8(bytes).map_err(|_| format!("{key} is not text"))
         };
         let pair = |(certificate, key): (&str, &str)| {
-            Pair::read(text(certificate)?, text(key)?).map_err(|why| format!("{certificate}, {key}: {why}"))
+            CertificateAndKey::read(text(certificate)?, text(key)?)
+                .map_err(|why| format!("{certificate}, {key}: {why}"))
         };
         let at = |key: &str| text(key)?.trim().parse::<Timestamp>().map_err(|e| format!("{key}: {e}"));
         let next = if data.contains_key(NEXT.0) { Some((pair(NEXT)?, at(NEXT_SINCE)?)) } else { None };
@@ -151,10 +152,10 @@ impl SecretData {
     }
 
     /// As a Secret's data.
-    pub fn data(&self) -> Data {
-        let mut data = Data::new();
+    pub fn data(&self) -> RawSecretData {
+        let mut data = RawSecretData::new();
         let mut put = |key: &str, text: String| data.insert(key.to_owned(), text.into_bytes());
-        let mut pair = |(certificate, key): (&str, &str), pair: &Pair| {
+        let mut pair = |(certificate, key): (&str, &str), pair: &CertificateAndKey| {
             put(certificate, pair.certificate.pem.clone());
             put(key, pair.key.clone());
         };

@@ -161,7 +161,7 @@ impl CacheState {
 /// Everything that admission knows of the cluster.
 #[derive(Default)]
 pub struct Caches {
-    known: Mutex<CacheState>,
+    state: Mutex<CacheState>,
     synced: Notify,
     /// When each watch last said something.
     pub fresh: Arc<Freshness>,
@@ -169,14 +169,14 @@ pub struct Caches {
 
 impl Caches {
     fn lock(&self) -> MutexGuard<'_, CacheState> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks at all policies and pools.
-    pub fn with_index<T>(&self, look: impl FnOnce(&PolicyIndex) -> T) -> T {
-        let mut known = self.lock();
-        known.expire();
-        look(&known.index)
+    pub fn with_index<T>(&self, read: impl FnOnce(&PolicyIndex) -> T) -> T {
+        let mut state = self.lock();
+        state.expire();
+        read(&state.index)
     }
 
     /// One pool.
@@ -186,16 +186,16 @@ impl Caches {
 
     /// A policy was admitted and will likely be stored.
     pub fn admit_policy(&self, policy: Arc<StoredPolicy>) {
-        let mut known = self.lock();
-        known.remember(CachedKind::Policy, &policy.name);
-        known.index.put_policy(policy);
+        let mut state = self.lock();
+        state.remember(CachedKind::Policy, &policy.name);
+        state.index.put_policy(policy);
     }
 
     /// A NodePool was admitted and will likely be stored.
     pub fn admit_pool(&self, pool: Arc<ProposedNodePool>) {
-        let mut known = self.lock();
-        known.remember(CachedKind::NodePool, &pool.name);
-        known.index.put_pool(pool);
+        let mut state = self.lock();
+        state.remember(CachedKind::NodePool, &pool.name);
+        state.index.put_pool(pool);
     }
 
     /// Waits until both first lists are complete.
@@ -204,8 +204,8 @@ impl Caches {
     }
 
     fn is_synced(&self) -> bool {
-        let known = self.lock();
-        known.policies.is_initialized && known.pools.is_initialized
+        let state = self.lock();
+        state.policies.is_initialized && state.pools.is_initialized
     }
 
     /// A warning where a watch has been silent for too long.
@@ -222,24 +222,24 @@ impl Caches {
 
 impl EventHandler<PolicyEntry> for Caches {
     fn apply(&self, policy: PolicyEntry) {
-        let mut known = self.lock();
+        let mut state = self.lock();
         let name = policy.meta.name.clone();
-        if let Change::Changed(_) = known.policies.apply(policy) {
-            known.confirm_policy(&name);
+        if let Change::Changed(_) = state.policies.apply(policy) {
+            state.confirm_policy(&name);
         }
     }
 
     fn delete(&self, policy: &PolicyEntry) {
-        let mut known = self.lock();
-        if known.policies.delete(&policy.meta.name, &policy.meta.uid).is_some() {
-            known.confirm_policy(&policy.meta.name);
+        let mut state = self.lock();
+        if state.policies.delete(&policy.meta.name, &policy.meta.uid).is_some() {
+            state.confirm_policy(&policy.meta.name);
         }
     }
 
     fn init_done(&self, uids: &HashSet<Box<str>>) {
-        let mut known = self.lock();
-        for policy in known.policies.init_done(uids) {
-            known.confirm_policy(&policy.meta.name);
+        let mut state = self.lock();
+        for policy in state.policies.init_done(uids) {
+            state.confirm_policy(&policy.meta.name);
         }
         self.synced.notify_waiters();
     }
@@ -247,24 +247,24 @@ impl EventHandler<PolicyEntry> for Caches {
 
 impl EventHandler<PoolObject> for Caches {
     fn apply(&self, pool: PoolObject) {
-        let mut known = self.lock();
+        let mut state = self.lock();
         let name = pool.meta.name.clone();
-        if let Change::Changed(_) = known.pools.apply(pool) {
-            known.confirm_pool(&name);
+        if let Change::Changed(_) = state.pools.apply(pool) {
+            state.confirm_pool(&name);
         }
     }
 
     fn delete(&self, pool: &PoolObject) {
-        let mut known = self.lock();
-        if known.pools.delete(&pool.meta.name, &pool.meta.uid).is_some() {
-            known.confirm_pool(&pool.meta.name);
+        let mut state = self.lock();
+        if state.pools.delete(&pool.meta.name, &pool.meta.uid).is_some() {
+            state.confirm_pool(&pool.meta.name);
         }
     }
 
     fn init_done(&self, uids: &HashSet<Box<str>>) {
-        let mut known = self.lock();
-        for pool in known.pools.init_done(uids) {
-            known.confirm_pool(&pool.meta.name);
+        let mut state = self.lock();
+        for pool in state.pools.init_done(uids) {
+            state.confirm_pool(&pool.meta.name);
         }
         self.synced.notify_waiters();
     }
@@ -281,7 +281,7 @@ mod tests {
         PolicyEntry::read(&text).unwrap()
     }
 
-    fn known(caches: &Caches) -> Vec<String> {
+    fn names(caches: &Caches) -> Vec<String> {
         caches.with_index(|l| l.policies().map(|p| p.name.clone()).collect())
     }
 
@@ -290,13 +290,13 @@ mod tests {
         let caches = Caches::default();
         caches.apply(policy("a", 1, "x"));
         caches.admit_policy(policy("b", 0, "x").stored);
-        assert_eq!(known(&caches), ["a", "b"]);
+        assert_eq!(names(&caches), ["a", "b"]);
         caches.apply(policy("b", 2, "x"));
         tokio::time::advance(PROVISIONAL * 2).await;
-        assert_eq!(known(&caches), ["a", "b"], "it is confirmed");
+        assert_eq!(names(&caches), ["a", "b"], "it is confirmed");
         caches.admit_policy(policy("c", 0, "x").stored);
         tokio::time::advance(PROVISIONAL * 2).await;
-        assert_eq!(known(&caches), ["a", "b"], "it never was stored");
+        assert_eq!(names(&caches), ["a", "b"], "it never was stored");
         assert!(caches.lock().provisional.is_empty());
     }
 
@@ -306,9 +306,9 @@ mod tests {
         for i in 0..2_000 {
             caches.admit_policy(policy(&format!("p{i}"), 0, "x").stored);
         }
-        assert_eq!(known(&caches).len(), MOST_PROVISIONAL);
+        assert_eq!(names(&caches).len(), MOST_PROVISIONAL);
         tokio::time::advance(PROVISIONAL * 2).await;
-        assert_eq!(known(&caches), Vec::<String>::new());
+        assert_eq!(names(&caches), Vec::<String>::new());
     }
 
     #[tokio::test(start_paused = true)]

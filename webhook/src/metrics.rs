@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::handlers::Handler;
+use crate::handlers::Endpoint;
 
 /// All of it.
 pub struct Metrics {
@@ -37,9 +37,9 @@ impl Metrics {
             certificate_expiry: Gauge::default(),
         };
         let r = &mut registry;
-        r.register("admission_requests", "Reviews, by handler, operation and verdict", metrics.requests.clone());
+        r.register("admission_requests", "Reviews, by endpoint, operation and verdict", metrics.requests.clone());
         r.register("admission_duration_seconds", "From the head of a review to its answer", metrics.duration.clone());
-        r.register("admission_turned_away", "Requests that no handler saw, by reason", metrics.turned_away.clone());
+        r.register("admission_turned_away", "Requests that no endpoint saw, by reason", metrics.turned_away.clone());
         r.register(
             "certificate_expiry_timestamp",
             "When the certificate that is served ends; 0: none yet",
@@ -57,11 +57,11 @@ impl Metrics {
     }
 
     /// A review was answered.
-    pub fn answered(&self, handler: Handler, operation: &str, verdict: &'static str, took: Duration) {
+    pub fn answered(&self, endpoint: Endpoint, operation: &str, verdict: &'static str, took: Duration) {
         // whatever a request says, the number of series stays bounded
         let operation = ["CREATE", "UPDATE", "DELETE", "CONNECT"].into_iter().find(|known| *known == operation);
         let labels = LabelSet([
-            ("webhook", handler.path().trim_start_matches('/').to_owned()),
+            ("webhook", endpoint.path().trim_start_matches('/').to_owned()),
             ("operation", operation.unwrap_or("other").to_owned()),
             ("verdict", verdict.to_owned()),
         ]);
@@ -69,7 +69,7 @@ impl Metrics {
         self.duration.observe(took.as_secs_f64());
     }
 
-    /// A request was turned away before any handler saw it.
+    /// A request was turned away before any endpoint saw it.
     pub fn turned_away(&self, reason: &'static str) {
         self.turned_away.get_or_create(&LabelSet([("reason", reason.to_owned())])).inc();
     }

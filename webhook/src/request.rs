@@ -70,7 +70,7 @@ pub struct UserInfo {
     pub uid: String,
 }
 
-/// Why a body is not answered by a handler.
+/// Why a body is not answered by a endpoint.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The UID is known: a review that says why.

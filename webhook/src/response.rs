@@ -14,7 +14,7 @@ use crate::request::{API_VERSION, KIND};
 #[derive(Debug, Default, PartialEq)]
 pub struct AdmissionResponse {
     /// Why not; `None`: it is allowed.
-    pub refusal: Option<Refusal>,
+    pub rejection: Option<Rejection>,
     /// For the author; fitted to what the API server passes on.
     pub warnings: Vec<String>,
     /// For the audit log.
@@ -25,7 +25,7 @@ pub struct AdmissionResponse {
 
 /// Why a request is refused.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Rejection {
     /// HTTP status that the author's client shows.
     pub code: u16,
     /// Its reason in Kubernetes' words.
@@ -42,26 +42,26 @@ impl AdmissionResponse {
 
     /// The object is wrong: 422.
     pub fn invalid(message: impl Into<String>) -> Self {
-        Self::refused(422, "Invalid", message)
+        Self::rejected(422, "Invalid", message)
     }
 
     /// The author may not: 403.
     pub fn forbidden(message: impl Into<String>) -> Self {
-        Self::refused(403, "Forbidden", message)
+        Self::rejected(403, "Forbidden", message)
     }
 
     /// The request is no request: 400.
     pub fn bad(message: impl Into<String>) -> Self {
-        Self::refused(400, "BadRequest", message)
+        Self::rejected(400, "BadRequest", message)
     }
 
-    fn refused(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { refusal: Some(Refusal { code, reason, message: message.into() }), ..Self::default() }
+    fn rejected(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { rejection: Some(Rejection { code, reason, message: message.into() }), ..Self::default() }
     }
 
     /// For metrics: a bounded set of words.
     pub fn word(&self) -> &'static str {
-        match (&self.refusal, self.warnings.is_empty()) {
+        match (&self.rejection, self.warnings.is_empty()) {
             (Some(_), _) => "refused",
             (None, false) => "warned",
             (None, true) => "allowed",
@@ -80,8 +80,8 @@ impl AdmissionResponse {
         let patch = (!self.patch.is_empty()).then(|| STANDARD.encode(json!(self.patch).to_string()));
         Response {
             uid,
-            allowed: self.refusal.is_none(),
-            status: self.refusal.map(|r| Status { code: r.code, reason: r.reason, message: r.message }),
+            allowed: self.rejection.is_none(),
+            status: self.rejection.map(|r| Status { code: r.code, reason: r.reason, message: r.message }),
             warnings: messages::fit_warnings(self.warnings),
             audit_annotations: self.audit,
             patch_type: patch.as_ref().map(|_| "JSONPatch"),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use axum_server::Handle;
 use jiff::SignedDuration;
 use noderotation_certs::manager::{CertificateManager, SecretRef};
-use noderotation_certs::objects::{Configuration, ConfigurationKind, Mutating, SecretObject, Validating};
-use noderotation_certs::plan::Settings;
+use noderotation_certs::objects::{ConfigurationKind, Mutating, SecretObject, Validating, WebhookConfiguration};
+use noderotation_certs::plan::CertificateSettings;
 use noderotation_certs::{cert_resolver::CertResolver, files};
 use noderotation_cluster::api::Api;
 use noderotation_cluster::client::connect;
@@ -54,7 +54,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let watches = Watches { api: &api, metrics: &metrics, caches: &caches };
     watches.start::<PolicyEntry, _>(&mut tasks, ListWatch::all(PolicyEntry::COLLECTION), caches.clone());
     watches.start::<PoolObject, _>(&mut tasks, ListWatch::all(PoolObject::COLLECTION), caches.clone());
-    let manager = keep_certificate(&args, &watches, &resolver, &mut tasks);
+    let manager = start_certificate(&args, &watches, &resolver, &mut tasks);
 
     let handle = Handle::new();
     let options = VerdictOptions {
@@ -136,14 +136,14 @@ impl Watches<'_> {
 }
 
 /// Starts what keeps the certificate.
-fn keep_certificate(
+fn start_certificate(
     args: &Args,
     watches: &Watches<'_>,
     resolver: &Arc<CertResolver>,
     tasks: &mut Tasks,
 ) -> Option<Arc<CertificateManager>> {
     if args.certificate == CertificateArg::Files {
-        tasks.spawn(files::keep(args.certificate_folder.clone(), resolver.clone()));
+        tasks.spawn(files::run(args.certificate_folder.clone(), resolver.clone()));
         return None;
     }
     let secret_ref = SecretRef {
@@ -152,7 +152,7 @@ fn keep_certificate(
         labels: vec![("app.kubernetes.io/managed-by".into(), "noderotation-webhook".into())],
     };
     let (service, namespace) = (&args.service, &args.namespace);
-    let settings = Settings {
+    let settings = CertificateSettings {
         names: vec![format!("{service}.{namespace}.svc"), format!("{service}.{namespace}.svc.cluster.local")],
         leaf: args.certificate_lifetime,
         authority: args.authority_lifetime,
@@ -162,11 +162,15 @@ fn keep_certificate(
     let secrets = ListWatch::named(format!("/api/v1/namespaces/{namespace}/secrets"), &args.secret);
     watches.start::<SecretObject, _>(tasks, secrets, manager.clone());
     let configurations = |collection: &str| ListWatch::named(collection, &args.configurations);
-    watches.start::<Configuration<Mutating>, _>(tasks, configurations(Mutating::COLLECTION), manager.clone());
-    watches.start::<Configuration<Validating>, _>(tasks, configurations(Validating::COLLECTION), manager.clone());
-    let keeper = manager.clone();
+    watches.start::<WebhookConfiguration<Mutating>, _>(tasks, configurations(Mutating::COLLECTION), manager.clone());
+    watches.start::<WebhookConfiguration<Validating>, _>(
+        tasks,
+        configurations(Validating::COLLECTION),
+        manager.clone(),
+    );
+    let runner = manager.clone();
     tasks.spawn(async move {
-        keeper.keep().await;
+        runner.run().await;
         Err("the certificate is kept no more".into())
     });
     Some(manager)

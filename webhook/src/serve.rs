@@ -23,7 +23,7 @@ use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use crate::handlers::{Handler, Handlers};
+use crate::handlers::{Endpoint, Handlers};
 use crate::metrics::Metrics;
 use crate::request::{AdmissionRequest, Malformed};
 use crate::response::AdmissionResponse;
@@ -47,25 +47,25 @@ const HEAD_WITHIN: Duration = Duration::from_secs(5);
 pub struct Service {
     handlers: Handlers,
     metrics: Arc<Metrics>,
-    room: Semaphore,
+    body_budget: Semaphore,
 }
 
 impl Service {
     /// Over these handlers.
     pub fn new(handlers: Handlers, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { handlers, metrics, room: Semaphore::new(IN_FLIGHT) })
+        Arc::new(Self { handlers, metrics, body_budget: Semaphore::new(IN_FLIGHT) })
     }
 }
 
-/// One route per handler.
+/// One route per endpoint.
 pub fn routes(service: Arc<Service>) -> Router {
-    Handler::ALL
+    Endpoint::ALL
         .into_iter()
-        .fold(Router::new(), |router, handler| {
+        .fold(Router::new(), |router, endpoint| {
             let answer = move |State(service): State<Arc<Service>>, request: HttpRequest| async move {
-                answer(&service, handler, request).await
+                answer(&service, endpoint, request).await
             };
-            router.route(handler.path(), post(answer))
+            router.route(endpoint.path(), post(answer))
         })
         .with_state(service)
 }
@@ -98,22 +98,22 @@ pub async fn serve(
     server.serve(routes.into_make_service()).await.map_err(|e| e.to_string())
 }
 
-async fn answer(service: &Service, handler: Handler, request: HttpRequest) -> Response {
+async fn answer(service: &Service, endpoint: Endpoint, request: HttpRequest) -> Response {
     let began = Instant::now();
-    match timeout(ANSWER_WITHIN, answer_in_time(service, handler, request, began)).await {
+    match timeout(ANSWER_WITHIN, answer_in_time(service, endpoint, request, began)).await {
         Ok(Ok(response)) => response,
-        Ok(Err(away)) => turn_away(service, &away),
+        Ok(Err(away)) => http_error_response(service, &away),
         Err(_) => {
             let why = format!("not read and answered within {ANSWER_WITHIN:?}");
-            turn_away(service, &Rejection(StatusCode::REQUEST_TIMEOUT, "slow", why))
+            http_error_response(service, &HttpError(StatusCode::REQUEST_TIMEOUT, "slow", why))
         }
     }
 }
 
 /// Why a request is turned away: status, a word for metrics, a sentence.
-struct Rejection(StatusCode, &'static str, String);
+struct HttpError(StatusCode, &'static str, String);
 
-fn turn_away(service: &Service, Rejection(status, word, why): &Rejection) -> Response {
+fn http_error_response(service: &Service, HttpError(status, word, why): &HttpError) -> Response {
     service.metrics.turned_away(word);
     tracing::debug!(%status, why, "turned away");
     (*status, format!("{why}\n")).into_response()
@@ -121,40 +121,40 @@ fn turn_away(service: &Service, Rejection(status, word, why): &Rejection) -> Res
 
 async fn answer_in_time(
     service: &Service,
-    handler: Handler,
+    endpoint: Endpoint,
     request: HttpRequest,
     began: Instant,
-) -> Result<Response, Rejection> {
+) -> Result<Response, HttpError> {
     let is_json =
         request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).is_some_and(|kind| {
             kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
         });
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let share = share_of(length)?;
-    let _room = service
-        .room
+    let share = budget_share(length)?;
+    let _share = service
+        .body_budget
         .acquire_many(share)
         .await
-        .map_err(|_| Rejection(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the webhook is stopping".into()))?;
+        .map_err(|_| HttpError(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the webhook is stopping".into()))?;
     let body = read(request.into_body()).await?;
-    let (uid, operation, answer) = match AdmissionRequest::read(&body) {
-        Err(Malformed::Unreadable(why)) => return Err(Rejection(StatusCode::BAD_REQUEST, "malformed", why)),
+    let (uid, operation, response) = match AdmissionRequest::read(&body) {
+        Err(Malformed::Unreadable(why)) => return Err(HttpError(StatusCode::BAD_REQUEST, "malformed", why)),
         Err(Malformed::Answerable { uid, why }) => (uid, String::new(), AdmissionResponse::bad(why)),
         Ok(request) if !is_json => {
             let why = "the content type is not application/json; send it as that";
             (request.uid.into_owned(), request.operation, AdmissionResponse::bad(why))
         }
         Ok(request) => {
-            let answer = service.handlers.answer(handler, &request, Timestamp::now());
-            log(handler, &request, &answer);
-            (request.uid.into_owned(), request.operation, answer)
+            let response = service.handlers.handle(endpoint, &request, Timestamp::now());
+            log(endpoint, &request, &response);
+            (request.uid.into_owned(), request.operation, response)
         }
     };
-    service.metrics.answered(handler, &operation, answer.word(), began.elapsed());
-    Ok(([(header::CONTENT_TYPE, "application/json")], answer.body(&uid)).into_response())
+    service.metrics.answered(endpoint, &operation, response.word(), began.elapsed());
+    Ok(([(header::CONTENT_TYPE, "application/json")], response.body(&uid)).into_response())
 }
 
-fn share_of(length: Option<usize>) -> Result<u32, Rejection> {
+fn budget_share(length: Option<usize>) -> Result<u32, HttpError> {
     let length = length.unwrap_or(LARGEST_BODY);
     if length > LARGEST_BODY {
         return Err(too_large());
@@ -162,28 +162,28 @@ fn share_of(length: Option<usize>) -> Result<u32, Rejection> {
     Ok(u32::try_from(length.max(SMALLEST_SHARE)).unwrap_or(u32::MAX))
 }
 
-fn too_large() -> Rejection {
+fn too_large() -> HttpError {
     let why = format!("the body is larger than {} MiB", LARGEST_BODY / 1024 / 1024);
-    Rejection(StatusCode::PAYLOAD_TOO_LARGE, "large", why)
+    HttpError(StatusCode::PAYLOAD_TOO_LARGE, "large", why)
 }
 
-async fn read(body: Body) -> Result<axum::body::Bytes, Rejection> {
+async fn read(body: Body) -> Result<axum::body::Bytes, HttpError> {
     match Limited::new(body, LARGEST_BODY).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
-        Err(error) => Err(Rejection(StatusCode::BAD_REQUEST, "broken", format!("the body broke off: {error}"))),
+        Err(error) => Err(HttpError(StatusCode::BAD_REQUEST, "broken", format!("the body broke off: {error}"))),
     }
 }
 
-fn log(handler: Handler, request: &AdmissionRequest<'_>, answer: &AdmissionResponse) {
+fn log(endpoint: Endpoint, request: &AdmissionRequest<'_>, response: &AdmissionResponse) {
     let (name, user, dry_run) = (&request.name, &request.user_info.username, request.is_dry_run());
-    match &answer.refusal {
-        Some(refusal) => {
-            tracing::info!(handler = handler.path(), name, user, dry_run, why = refusal.message, "refused");
+    match &response.rejection {
+        Some(rejection) => {
+            tracing::info!(endpoint = endpoint.path(), name, user, dry_run, why = rejection.message, "refused");
         }
-        None if !answer.audit.is_empty() => {
-            tracing::warn!(handler = handler.path(), name, user, dry_run, why = ?answer.audit, "let through");
+        None if !response.audit.is_empty() => {
+            tracing::warn!(endpoint = endpoint.path(), name, user, dry_run, why = ?response.audit, "let through");
         }
-        None => tracing::debug!(handler = handler.path(), name, user, dry_run, "allowed"),
+        None => tracing::debug!(endpoint = endpoint.path(), name, user, dry_run, "allowed"),
     }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use noderotation_shared::admission::annotation_guard::{COPIED_TO_NODES, OPEN};
-use noderotation_webhook::handlers::Handler;
+use noderotation_webhook::handlers::Endpoint;
 
 const HELPERS: &str = include_str!("../../charts/noderotation/templates/_helpers.tpl");
 const CONFIGURATIONS: &str = include_str!("../../charts/noderotation/templates/webhook-configurations.yaml");
@@ -24,5 +24,5 @@ fn the_charts_keys_are_the_registrys() {
 fn every_hook_is_called_and_nothing_else() {
     let called: std::collections::BTreeSet<&str> =
         CONFIGURATIONS.split("\"path\" \"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
-    assert_eq!(called, Handler::ALL.iter().map(|handler| handler.path()).collect());
+    assert_eq!(called, Endpoint::ALL.iter().map(|endpoint| endpoint.path()).collect());
 }

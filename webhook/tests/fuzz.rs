@@ -1,4 +1,4 @@
-//! Random bodies for the review parser and for each handler: no panic, always a proper and bounded answer.
+//! Random bodies for the review parser and for each endpoint: no panic, always a proper and bounded response.
 //!
 //! Each target runs for `NODEROTATION_FUZZ_SECONDS` (1 by default; `make fuzz` gives ten to each). A failure prints its
 //! seed; `NODEROTATION_FUZZ_SEED` begins there.
@@ -9,7 +9,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use noderotation_webhook::handlers::{Handler, Handlers, VerdictOptions};
+use noderotation_webhook::handlers::{Endpoint, Handlers, VerdictOptions};
 use noderotation_webhook::request::{AdmissionRequest, Malformed};
 use noderotation_webhook::response::AdmissionResponse;
 use serde_json::{Map, Value, json};
@@ -108,9 +108,9 @@ fn places(of: &Value, here: &str, all: &mut Vec<String>) {
 }
 
 /// Changes a few places of a good review, then perhaps a few bytes.
-fn body(random: &mut Random, handler: Handler) -> Vec<u8> {
+fn body(random: &mut Random, endpoint: Endpoint) -> Vec<u8> {
     let operation = *random.pick(&["CREATE", "UPDATE", "DELETE"]);
-    let mut review = review(resource_of(handler), operation, &object(random, handler), &object(random, handler));
+    let mut review = review(resource_of(endpoint), operation, &object(random, endpoint), &object(random, endpoint));
     for _ in 0..random.below(6) {
         let mut all = Vec::new();
         places(&review, "", &mut all);
@@ -137,10 +137,10 @@ fn body(random: &mut Random, handler: Handler) -> Vec<u8> {
     bytes
 }
 
-fn object(random: &mut Random, handler: Handler) -> Value {
+fn object(random: &mut Random, endpoint: Endpoint) -> Value {
     let labels = json!({"w": random.pick(&["api", "web", "fixed"])});
-    let mut object = match handler {
-        Handler::MutatePolicy | Handler::ValidatePolicy => policy("p", &labels),
+    let mut object = match endpoint {
+        Endpoint::MutatePolicy | Endpoint::ValidatePolicy => policy("p", &labels),
         _ => pool("n", &labels),
     };
     if random.below(2) == 0 {
@@ -151,7 +151,7 @@ fn object(random: &mut Random, handler: Handler) -> Value {
     object
 }
 
-fn known() -> Handlers {
+fn test_handlers() -> Handlers {
     let fixed = {
         let mut fixed = pool("fixed", &json!({"w": "fixed"}));
         fixed["spec"]["replicas"] = json!(1);
@@ -165,11 +165,11 @@ fn known() -> Handlers {
     )
 }
 
-fn check(answer: AdmissionResponse, uid: &str) {
-    let body = answer.body(uid);
+fn check(response: AdmissionResponse, uid: &str) {
+    let body = response.body(uid);
     assert!(body.len() < 64 * 1024, "{} bytes", body.len());
-    let answer: Value = serde_json::from_slice(&body).unwrap();
-    let response = &answer["response"];
+    let response: Value = serde_json::from_slice(&body).unwrap();
+    let response = &response["response"];
     assert_eq!(response["uid"], uid);
     let allowed = response["allowed"].as_bool().unwrap();
     assert_eq!(allowed, response["status"].is_null());
@@ -181,17 +181,17 @@ fn check(answer: AdmissionResponse, uid: &str) {
     assert!(warnings.iter().all(|w| !w.as_str().unwrap().chars().any(char::is_control)));
 }
 
-fn fuzz(handler: Handler) {
+fn fuzz(endpoint: Endpoint) {
     let number =
         |name: &str, default: u64| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
     let until = Instant::now() + Duration::from_secs(number("NODEROTATION_FUZZ_SECONDS", 1));
     let mut seed = number("NODEROTATION_FUZZ_SEED", 1);
-    let (handlers, mut judged) = (known(), 0u64);
+    let (handlers, mut judged) = (test_handlers(), 0u64);
     while Instant::now() < until {
-        let bytes = body(&mut Random(seed), handler);
+        let bytes = body(&mut Random(seed), endpoint);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match AdmissionRequest::read(&bytes) {
             Ok(request) => {
-                check(handlers.answer(handler, &request, Timestamp::UNIX_EPOCH), &request.uid);
+                check(handlers.handle(endpoint, &request, Timestamp::UNIX_EPOCH), &request.uid);
                 true
             }
             Err(Malformed::Answerable { uid, why }) => {
@@ -204,37 +204,37 @@ fn fuzz(handler: Handler) {
             }
         }));
         judged += u64::from(
-            outcome.unwrap_or_else(|_| panic!("{handler:?}: seed {seed}: {}", String::from_utf8_lossy(&bytes))),
+            outcome.unwrap_or_else(|_| panic!("{endpoint:?}: seed {seed}: {}", String::from_utf8_lossy(&bytes))),
         );
         seed += 1;
     }
-    println!("{handler:?}: {seed} bodies, {judged} judged");
+    println!("{endpoint:?}: {seed} bodies, {judged} judged");
     assert!(judged > seed / 4, "most bodies should get past the parser");
 }
 
 #[test]
 fn mutate_policy() {
-    fuzz(Handler::MutatePolicy);
+    fuzz(Endpoint::MutatePolicy);
 }
 
 #[test]
 fn validate_policy() {
-    fuzz(Handler::ValidatePolicy);
+    fuzz(Endpoint::ValidatePolicy);
 }
 
 #[test]
 fn validate_pool() {
-    fuzz(Handler::ValidatePool);
+    fuzz(Endpoint::ValidatePool);
 }
 
 #[test]
 fn validate_claim() {
-    fuzz(Handler::ValidateClaim);
+    fuzz(Endpoint::ValidateClaim);
 }
 
 #[test]
 fn guard() {
-    fuzz(Handler::Guard);
+    fuzz(Endpoint::Guard);
 }
 
 /// Bytes that have nothing of a review, and reviews cut off at every secret_ref.

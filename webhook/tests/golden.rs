@@ -8,45 +8,47 @@ use std::fmt::Write;
 use std::path::Path;
 
 use noderotation_shared::admission::StaticPools;
-use noderotation_webhook::handlers::{Handler, Handlers, VerdictOptions};
+use noderotation_webhook::handlers::{Endpoint, Handlers, VerdictOptions};
 use noderotation_webhook::request::AdmissionRequest;
 use noderotation_webhook::response::AdmissionResponse;
 use serde_json::{Value, json};
 use support::{handlers, options, policy, pool, resource_of, review};
 
-fn ask(handlers: &Handlers, handler: Handler, operation: &str, object: &Value, old: &Value) -> AdmissionResponse {
-    ask_of(handlers, handler, &review(resource_of(handler), operation, object, old))
+fn ask(handlers: &Handlers, endpoint: Endpoint, operation: &str, object: &Value, old: &Value) -> AdmissionResponse {
+    ask_of(handlers, endpoint, &review(resource_of(endpoint), operation, object, old))
 }
 
-fn ask_of(handlers: &Handlers, handler: Handler, review: &Value) -> AdmissionResponse {
+fn ask_of(handlers: &Handlers, endpoint: Endpoint, review: &Value) -> AdmissionResponse {
     let mut review = review.clone();
     review["request"]["dryRun"] = json!(true); // no case knows of another
     let body = review.to_string();
     let request = AdmissionRequest::read(body.as_bytes()).unwrap();
-    handlers.answer(handler, &request, "2026-11-29T12:00:00Z".parse().unwrap())
+    handlers.handle(endpoint, &request, "2026-11-29T12:00:00Z".parse().unwrap())
 }
 
-fn shown(answer: &AdmissionResponse) -> String {
+fn shown(response: &AdmissionResponse) -> String {
     let mut text = String::new();
-    match &answer.refusal {
+    match &response.rejection {
         None => text.push_str("allowed\n"),
-        Some(refusal) => writeln!(text, "refused: {} {}\n{}", refusal.code, refusal.reason, refusal.message).unwrap(),
+        Some(rejection) => {
+            writeln!(text, "refused: {} {}\n{}", rejection.code, rejection.reason, rejection.message).unwrap();
+        }
     }
-    for warning in &answer.warnings {
+    for warning in &response.warnings {
         writeln!(text, "Warning: {warning}").unwrap();
     }
-    for (key, value) in &answer.audit {
+    for (key, value) in &response.audit {
         writeln!(text, "audit: {key}: {value}").unwrap();
     }
-    for operation in &answer.patch {
+    for operation in &response.patch {
         writeln!(text, "patch: {operation}").unwrap();
     }
     text
 }
 
-fn golden(name: &str, answer: &AdmissionResponse) {
+fn golden(name: &str, response: &AdmissionResponse) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.txt"));
-    let now = shown(answer);
+    let now = shown(response);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &now).unwrap();
     }
@@ -73,7 +75,7 @@ fn annotated(object: Value, annotations: Value) -> Value {
 #[test]
 fn policies() {
     let api = policy("w-api", &json!({"w": "api"}));
-    let known = handlers(
+    let existing = handlers(
         std::slice::from_ref(&api),
         &[
             pool("api", &json!({"w": "api", "team": "a"})),
@@ -81,7 +83,7 @@ fn policies() {
         ],
         options(),
     );
-    let create = |object: &Value| ask(&known, Handler::ValidatePolicy, "CREATE", object, &Value::Null);
+    let create = |object: &Value| ask(&existing, Endpoint::ValidatePolicy, "CREATE", object, &Value::Null);
     golden("policy-tie", &create(&policy("team-a", &json!({"team": "a"}))));
     golden("policy-possible-tie", &create(&policy("team-b", &json!({"team": "b"}))));
     golden("policy-static-pool", &create(&policy("fixed", &json!({"w": "fixed"}))));
@@ -102,7 +104,7 @@ fn policies() {
             json!("Etc/GMT+9"),
         )),
     );
-    golden("policy-deletion-leaves-nothing", &ask(&known, Handler::ValidatePolicy, "DELETE", &Value::Null, &api));
+    golden("policy-deletion-leaves-nothing", &ask(&existing, Endpoint::ValidatePolicy, "DELETE", &Value::Null, &api));
 
     let three = [
         policy("top", &json!({"k": "1", "l": "1"})),
@@ -110,9 +112,9 @@ fn policies() {
         policy("low-2", &json!({"l": "1"})),
     ];
     let tied = handlers(&three, &[pool("deep", &json!({"k": "1", "l": "1"}))], options());
-    golden("policy-deletion-leaves-a-tie", &ask(&tied, Handler::ValidatePolicy, "DELETE", &Value::Null, &three[0]));
+    golden("policy-deletion-leaves-a-tie", &ask(&tied, Endpoint::ValidatePolicy, "DELETE", &Value::Null, &three[0]));
     let narrowed = policy("top", &json!({"k": "2", "l": "1"}));
-    golden("policy-lets-go-of-a-tie", &ask(&tied, Handler::ValidatePolicy, "UPDATE", &narrowed, &three[0]));
+    golden("policy-lets-go-of-a-tie", &ask(&tied, Endpoint::ValidatePolicy, "UPDATE", &narrowed, &three[0]));
     let lenient = handlers(
         &[],
         &[with(pool("fixed", &json!({"w": "fixed"})), "/spec/replicas", json!(2))],
@@ -120,13 +122,13 @@ fn policies() {
     );
     golden(
         "policy-static-pool-warned",
-        &ask(&lenient, Handler::ValidatePolicy, "CREATE", &policy("fixed", &json!({"w": "fixed"})), &Value::Null),
+        &ask(&lenient, Endpoint::ValidatePolicy, "CREATE", &policy("fixed", &json!({"w": "fixed"})), &Value::Null),
     );
     let many: Vec<Value> = (0..30).map(|i| pool(&format!("pool-{i:02}"), &json!({"w": "many"}))).collect();
     let crowded = handlers(&[policy("first", &json!({"w": "many"}))], &many, options());
     golden(
         "policy-tie-on-many-pools",
-        &ask(&crowded, Handler::ValidatePolicy, "CREATE", &policy("second", &json!({"w": "many"})), &Value::Null),
+        &ask(&crowded, Endpoint::ValidatePolicy, "CREATE", &policy("second", &json!({"w": "many"})), &Value::Null),
     );
 }
 
@@ -134,7 +136,7 @@ fn policies() {
 fn policies_before_schema_and_cel() {
     let plain = handlers(&[], &[], options());
     let mutate = |handlers: &Handlers, spec: Value| {
-        ask(handlers, Handler::MutatePolicy, "CREATE", &with(policy("p", &json!({})), "/spec", spec), &Value::Null)
+        ask(handlers, Endpoint::MutatePolicy, "CREATE", &with(policy("p", &json!({})), "/spec", spec), &Value::Null)
     };
     let window = |w: Value| json!({"nodePoolSelector": {}, "maintenanceWindows": [w]});
     golden(
@@ -171,9 +173,9 @@ fn policies_before_schema_and_cel() {
 fn pools() {
     let api = policy("w-api", &json!({"w": "api"}));
     let broken = with(policy("broken", &json!({"w": "broken"})), "/spec/maintenanceWindows", json!("Mon"));
-    let known = handlers(&[api, policy("team-a", &json!({"team": "a"})), broken], &[], options());
-    let create = |object: &Value| ask(&known, Handler::ValidatePool, "CREATE", object, &Value::Null);
-    let update = |object: &Value, old: &Value| ask(&known, Handler::ValidatePool, "UPDATE", object, old);
+    let existing = handlers(&[api, policy("team-a", &json!({"team": "a"})), broken], &[], options());
+    let create = |object: &Value| ask(&existing, Endpoint::ValidatePool, "CREATE", object, &Value::Null);
+    let update = |object: &Value, old: &Value| ask(&existing, Endpoint::ValidatePool, "UPDATE", object, old);
     let fine = pool("api", &json!({"w": "api"}));
     golden("pool-fine", &create(&fine));
     golden("pool-tie", &create(&pool("both", &json!({"w": "api", "team": "a"}))));
@@ -204,10 +206,10 @@ fn pools() {
 
 #[test]
 fn claims() {
-    let known = handlers(&[], &[], options());
+    let existing = handlers(&[], &[], options());
     let claim = json!({"metadata": {"name": "api-1", "labels": {"karpenter.sh/nodepool": "api"}}});
     let update = |annotations: Value| {
-        ask(&known, Handler::ValidateClaim, "UPDATE", &annotated(claim.clone(), annotations), &claim)
+        ask(&existing, Endpoint::ValidateClaim, "UPDATE", &annotated(claim.clone(), annotations), &claim)
     };
     golden("claim-rotate-unknown", &update(json!({"noderotation.io/rotate": "tomorrow"})));
     golden("claim-rotate", &update(json!({"noderotation.io/rotate": "next-window"})));
@@ -221,10 +223,10 @@ fn guarded_keys() {
         "/spec/template/metadata",
         json!({"annotations": {"noderotation.io/state": "expired"}}),
     );
-    let known = handlers(&[], &[template], options());
+    let existing = handlers(&[], &[template], options());
     let plain = json!({"metadata": {"name": "api", "labels": {}}});
     let guard = |resource: &str, operation: &str, object: &Value, old: &Value| {
-        ask_of(&known, Handler::Guard, &review(resource, operation, object, old))
+        ask_of(&existing, Endpoint::Guard, &review(resource, operation, object, old))
     };
     let anchored = annotated(
         plain.clone(),
@@ -263,9 +265,9 @@ fn guarded_keys() {
     let mut played =
         review("nodes", "UPDATE", &annotated(plain.clone(), json!({"noderotation.io/cordoned": "true"})), &plain);
     played["request"]["userInfo"] = json!({"username": support::CONTROLLER});
-    golden("guard-impersonated", &ask_of(&known, Handler::Guard, &played));
+    golden("guard-impersonated", &ask_of(&existing, Endpoint::Guard, &played));
     played["request"]["userInfo"]["uid"] = json!("u");
-    golden("guard-the-controller-itself", &ask_of(&known, Handler::Guard, &played));
+    golden("guard-the-controller-itself", &ask_of(&existing, Endpoint::Guard, &played));
     let many: serde_json::Map<String, Value> =
         (0..40).map(|i| (format!("noderotation.io/k{i:02}"), json!("v".repeat(200)))).collect();
     golden("guard-many-keys", &guard("nodes", "UPDATE", &annotated(plain.clone(), many.into()), &plain));
@@ -274,8 +276,8 @@ fn guarded_keys() {
 
 #[test]
 fn reviews_without_objects() {
-    let known = handlers(&[], &[], options());
-    golden("review-without-object", &ask(&known, Handler::ValidatePolicy, "CREATE", &Value::Null, &Value::Null));
+    let existing = handlers(&[], &[], options());
+    golden("review-without-object", &ask(&existing, Endpoint::ValidatePolicy, "CREATE", &Value::Null, &Value::Null));
     let huge = with(policy("p", &json!({})), "/spec/maintenanceWindows", json!(["x".repeat(800 * 1024)]));
-    golden("review-of-a-huge-object", &ask(&known, Handler::ValidatePolicy, "CREATE", &huge, &Value::Null));
+    golden("review-of-a-huge-object", &ask(&existing, Endpoint::ValidatePolicy, "CREATE", &huge, &Value::Null));
 }

@@ -16,7 +16,7 @@ use crate::response::AdmissionResponse;
 
 /// What is asked of; each has a path of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handler {
+pub enum Endpoint {
     /// Fills what is absent, and refuses with every problem before schema and CEL do so curtly.
     MutatePolicy,
     /// Ties, static pools, findings.
@@ -29,7 +29,7 @@ pub enum Handler {
     Guard,
 }
 
-impl Handler {
+impl Endpoint {
     /// All of them.
     pub const ALL: [Self; 5] =
         [Self::MutatePolicy, Self::ValidatePolicy, Self::ValidatePool, Self::ValidateClaim, Self::Guard];
@@ -66,19 +66,19 @@ pub struct Handlers {
 }
 
 impl Handlers {
-    /// The answer to one review at this instant.
-    pub fn answer(&self, handler: Handler, request: &AdmissionRequest<'_>, now: Timestamp) -> AdmissionResponse {
-        let answer = match handler {
-            Handler::MutatePolicy => policies::mutate(&self.options, request),
-            Handler::ValidatePolicy => policies::validate(&self.caches, &self.options, request, now),
-            Handler::ValidatePool => pools::validate(&self.caches, &self.options, request, now),
-            Handler::ValidateClaim => claims::validate(request),
-            Handler::Guard => guard::guard(&self.caches, &self.options, request),
+    /// The response to one review at this instant.
+    pub fn handle(&self, endpoint: Endpoint, request: &AdmissionRequest<'_>, now: Timestamp) -> AdmissionResponse {
+        let response = match endpoint {
+            Endpoint::MutatePolicy => policies::mutate(&self.options, request),
+            Endpoint::ValidatePolicy => policies::validate(&self.caches, &self.options, request, now),
+            Endpoint::ValidatePool => pools::validate(&self.caches, &self.options, request, now),
+            Endpoint::ValidateClaim => claims::validate(request),
+            Endpoint::Guard => guard::guard(&self.caches, &self.options, request),
         };
-        let mut answer = answer.unwrap_or_else(AdmissionResponse::bad);
-        if matches!(handler, Handler::ValidatePolicy | Handler::ValidatePool) {
-            answer.warnings.extend(self.caches.staleness());
+        let mut response = response.unwrap_or_else(AdmissionResponse::bad);
+        if matches!(endpoint, Endpoint::ValidatePolicy | Endpoint::ValidatePool) {
+            response.warnings.extend(self.caches.staleness());
         }
-        answer
+        response
     }
 }

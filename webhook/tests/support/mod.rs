@@ -6,7 +6,7 @@ use std::sync::Arc;
 use noderotation_cluster::objects::Cached;
 use noderotation_cluster::watch::EventHandler;
 use noderotation_webhook::caches::{Caches, PolicyEntry, PoolObject};
-use noderotation_webhook::handlers::{Handler, Handlers, VerdictOptions};
+use noderotation_webhook::handlers::{Endpoint, Handlers, VerdictOptions};
 use serde_json::{Value, json};
 
 pub const CONTROLLER: &str = "system:serviceaccount:noderotation:noderotation-controller";
@@ -65,12 +65,12 @@ pub fn review(resource: &str, operation: &str, object: &Value, old: &Value) -> V
     })
 }
 
-/// The resource that a handler is asked about.
-pub fn resource_of(handler: Handler) -> &'static str {
-    match handler {
-        Handler::MutatePolicy | Handler::ValidatePolicy => "rotationpolicies",
-        Handler::ValidatePool => "nodepools",
-        Handler::ValidateClaim => "nodeclaims",
-        Handler::Guard => "nodepools",
+/// The resource that a endpoint is asked about.
+pub fn resource_of(endpoint: Endpoint) -> &'static str {
+    match endpoint {
+        Endpoint::MutatePolicy | Endpoint::ValidatePolicy => "rotationpolicies",
+        Endpoint::ValidatePool => "nodepools",
+        Endpoint::ValidateClaim => "nodeclaims",
+        Endpoint::Guard => "nodepools",
     }
 }
