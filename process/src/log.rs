@@ -1,11 +1,11 @@
-//! Log lines.
+//! The log: its flags, and its start.
 
 use clap::ValueEnum;
 
-/// Flags of log lines.
+/// The command-line flags of the log, to be flattened into a program's own.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LogArgs {
-    /// Form of the log lines.
+    /// Format of the log lines.
     #[arg(long, env = "NODEROTATION_LOG_FORMAT", value_enum, default_value_t = LogFormat::Json)]
     pub log_format: LogFormat,
 
@@ -14,24 +14,26 @@ pub struct LogArgs {
     pub log_level: String,
 }
 
-/// Form of the log lines.
+/// Format of the log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// One JSON object a line.
+    /// One JSON object per line, for log collectors.
     Json,
-    /// For people.
+    /// Plain text, for people.
     Text,
 }
 
 impl LogArgs {
-    /// Begins logging to standard error.
+    /// Starts logging to standard error. An error where the process already has a subscriber or the level is unknown.
     pub fn start(&self) -> anyhow::Result<()> {
         let level: tracing::Level = self.log_level.parse()?;
         let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
-        match self.log_format {
-            LogFormat::Json => lines.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
-            LogFormat::Text => lines.with_target(false).init(),
-        }
-        Ok(())
+        let started = match self.log_format {
+            LogFormat::Json => {
+                lines.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init()
+            }
+            LogFormat::Text => lines.with_target(false).try_init(),
+        };
+        started.map_err(anyhow::Error::from_boxed)
     }
 }
