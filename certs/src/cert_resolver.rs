@@ -1,40 +1,45 @@
-//! What handshakes are answered with: swapped at any moment, connections that are open stay open.
+//! The serving certificate, replaceable at any moment: the next handshake gets the new one, open connections stay open.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use jiff::Timestamp;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// The certificate that is served; none until the first is set, and then handshakes fail.
+/// The certificate that rustls serves. Handshakes fail until [`CertResolver::set`] is called for the first time.
 #[derive(Default)]
 pub struct CertResolver {
-    key: RwLock<Option<Arc<CertifiedKey>>>,
-    not_after: Mutex<Option<Timestamp>>,
+    // one value: a reader never sees the expiry of another certificate
+    current: ArcSwapOption<Serving>,
+}
+
+struct Serving {
+    key: Arc<CertifiedKey>,
+    not_after: Timestamp,
 }
 
 impl CertResolver {
-    /// From the next handshake on.
+    /// Serves this certificate from the next handshake on. `not_after` is the end of its validity.
     pub fn set(&self, key: Arc<CertifiedKey>, not_after: Timestamp) {
-        *self.key.write().unwrap_or_else(PoisonError::into_inner) = Some(key);
-        *self.not_after.lock().unwrap_or_else(PoisonError::into_inner) = Some(not_after);
+        self.current.store(Some(Arc::new(Serving { key, not_after })));
     }
 
-    /// When the certificate that is served ends.
+    /// The end of the validity of the certificate that is served; `None` until there is one.
     pub fn not_after(&self) -> Option<Timestamp> {
-        *self.not_after.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.load().as_ref().map(|serving| serving.not_after)
     }
 }
 
 impl fmt::Debug for CertResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CertResolver until {:?}", self.not_after())
+        f.debug_struct("CertResolver").field("not_after", &self.not_after()).finish_non_exhaustive()
     }
 }
 
 impl ResolvesServerCert for CertResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.key.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.load().as_ref().map(|serving| serving.key.clone())
     }
 }

@@ -1,80 +1,89 @@
-//! Our own authority in a Secret, kept by every replica at once: each plans for itself, each write is conditional on what
-//! its plan saw, and who loses a race goes on from what the winner wrote.
+//! Keeps CA and leaf certificate in a Secret, and the CA in every `caBundle`.
+//!
+//! Every replica does so, without a leader: each plans for itself from what it observes, each write is conditional on the
+//! version that the plan saw, and the replica that loses a race goes on from what the winner wrote.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use noderotation_cluster::api::{Api, Outcome, ReadError};
+use noderotation_cluster::api::{Api, Outcome, ReadError, with_causes};
 use noderotation_cluster::backoff::backoff;
 use noderotation_cluster::objects::Cached;
 use noderotation_cluster::watch::{Change, EventHandler, Store};
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::Error;
 use crate::cert_resolver::CertResolver;
 use crate::objects::{ConfigurationKind, Mutating, SecretObject, Validating, WebhookConfiguration};
 use crate::plan::{Action, CertificateSettings, ObservedState, apply_action, plan};
 use crate::secret_data::{RawSecretData, SecretData};
 
-/// Clocks jump and sleeps drift: looked at again after this, whatever was planned.
+/// Reconciled at least this often: clocks jump and sleeps drift, whatever was planned.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Where things are.
+/// The delay before the next attempt after another replica has won a race for the Secret. Its watch event usually comes
+/// sooner.
+const SECRET_CONFLICT_DELAY: Duration = Duration::from_millis(500);
+
+/// The delay before `caBundle` is compared again after it was corrected, or after another replica corrected it.
+const CA_BUNDLE_DELAY: Duration = Duration::from_millis(200);
+
+/// Which Secret holds CA and leaf certificate, and what it is labelled with when it is created.
 #[derive(Clone, Debug)]
 pub struct SecretRef {
-    /// The Secret's namespace.
+    /// The namespace of the Secret.
     pub namespace: String,
-    /// The Secret's name.
+    /// The name of the Secret.
     pub secret: String,
-    /// Labels of the Secret.
+    /// Labels for a Secret that this process creates; those of an existing one are left alone.
     pub labels: Vec<(String, String)>,
 }
 
 #[derive(Default)]
-struct ManagerState {
+struct ManagerCaches {
     secret: Store<SecretObject>,
     mutating: Store<WebhookConfiguration<Mutating>>,
     validating: Store<WebhookConfiguration<Validating>>,
 }
 
-impl ManagerState {
+impl ManagerCaches {
     fn is_synced(&self) -> bool {
         self.secret.is_initialized && self.mutating.is_initialized && self.validating.is_initialized
     }
 }
 
-/// Keeps Secret, certificate and `caBundle`.
+/// Keeps the Secret, the certificate that is served and every `caBundle` in line with each other. Give it to three watches
+/// as their [`EventHandler`], then call [`CertificateManager::run`].
 pub struct CertificateManager {
     api: Api,
     secret_ref: SecretRef,
     settings: CertificateSettings,
     resolver: Arc<CertResolver>,
-    caches: Mutex<ManagerState>,
+    caches: Mutex<ManagerCaches>,
     changed: Notify,
+    /// The last usable content of the Secret: what a Secret that was deleted or spoilt is restored from.
     last_good: Mutex<Option<SecretData>>,
-    /// What every `caBundle` holds, and since when this process has seen it there.
+    /// The PEM text that every `caBundle` holds, and since when this process has observed it there.
     trusted: Mutex<Option<(String, Instant)>>,
 }
 
-/// What a look led to.
+/// When to reconcile next.
 enum Requeue {
-    /// Something was written: look again at once.
+    /// At once: something was written.
     Now,
-    /// Look again after this, or when something changes.
+    /// After this delay, or as soon as a watched object changes.
     After(Duration),
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl CertificateManager {
-    /// Nothing is done before [`CertificateManager::run`].
+    /// Reads and writes nothing before [`CertificateManager::run`].
     pub fn new(
         api: Api,
         secret_ref: SecretRef,
@@ -93,12 +102,13 @@ impl CertificateManager {
         })
     }
 
-    /// Whether a certificate is served that every `caBundle` trusts.
+    /// Whether a certificate is served whose CA is in every `caBundle`, so that API servers can call the webhook.
     pub fn is_ready(&self) -> bool {
-        self.resolver.not_after().is_some() && lock(&self.trusted).is_some()
+        self.resolver.not_after().is_some() && self.trusted.lock().is_some()
     }
 
-    /// Works for ever. Watches feed it as a [`EventHandler`] of the three kinds.
+    /// Reconciles whenever a watched object changes or something is due, until the task is dropped. Failures are logged
+    /// and retried with a growing delay.
     pub async fn run(self: Arc<Self>) {
         let mut failures = 0;
         loop {
@@ -112,10 +122,11 @@ impl CertificateManager {
                     failures = 0;
                     wait
                 }
-                Err(why) => {
+                Err(error) => {
                     let wait = backoff(failures).min(RESYNC_INTERVAL);
                     failures += 1;
-                    tracing::warn!(why, retry_in = ?wait, "the webhook's certificate cannot be kept");
+                    let error = with_causes(&error);
+                    tracing::warn!(error, retry_in = ?wait, "the webhook's certificate could not be reconciled");
                     wait
                 }
             };
@@ -123,15 +134,20 @@ impl CertificateManager {
         }
     }
 
-    async fn reconcile(&self) -> Result<Requeue, String> {
-        if !lock(&self.caches).is_synced() {
+    async fn reconcile(&self) -> Result<Requeue, Error> {
+        if !self.caches.lock().is_synced() {
             return Ok(Requeue::After(RESYNC_INTERVAL));
         }
-        let secret = lock(&self.caches).secret.objects.get(self.secret_ref.secret.as_str()).cloned();
+        let secret = self.caches.lock().secret.objects.get(self.secret_ref.secret.as_str()).cloned();
         let data = secret.as_ref().and_then(|secret| match SecretData::read(&secret.data) {
             Ok(data) => Some(data),
-            Err(why) => {
-                tracing::warn!(secret = self.secret_ref.secret, why, "the Secret cannot be used and is put right");
+            Err(error) => {
+                let error = with_causes(&error);
+                tracing::warn!(
+                    secret = self.secret_ref.secret,
+                    error,
+                    "the Secret is unusable and will be overwritten"
+                );
                 None
             }
         });
@@ -139,7 +155,7 @@ impl CertificateManager {
             self.serve(data)?;
         }
         let now = Timestamp::now();
-        let last_good = lock(&self.last_good).clone();
+        let last_good = self.last_good.lock().clone();
         let trusted_for = data.as_ref().and_then(|data| self.trusted_for(&data.trusted()));
         let propagation = Duration::try_from(self.settings.propagation).unwrap_or_default();
         let observed = ObservedState {
@@ -161,23 +177,23 @@ impl CertificateManager {
         Ok(Requeue::After(wait.clamp(Duration::from_millis(50), RESYNC_INTERVAL)))
     }
 
-    /// For how long every `caBundle` has been seen to hold this; `None` while some does not.
+    /// For how long every `caBundle` has been observed to hold this PEM text; `None` while one differs.
     fn trusted_for(&self, trusted: &str) -> Option<Duration> {
         let is_everywhere = self.ca_bundle_patches(trusted).is_empty();
-        let mut seen = lock(&self.trusted);
+        let mut observed = self.trusted.lock();
         if !is_everywhere {
-            *seen = None;
-        } else if seen.as_ref().is_none_or(|(observed, _)| observed != trusted) {
-            *seen = Some((trusted.to_owned(), Instant::now()));
+            *observed = None;
+        } else if observed.as_ref().is_none_or(|(before, _)| before != trusted) {
+            *observed = Some((trusted.to_owned(), Instant::now()));
         }
-        seen.as_ref().map(|(_, since)| since.elapsed())
+        observed.as_ref().map(|(_, since)| since.elapsed())
     }
 
-    fn serve(&self, data: &SecretData) -> Result<(), String> {
-        let mut last_good = lock(&self.last_good);
+    fn serve(&self, data: &SecretData) -> Result<(), Error> {
+        let mut last_good = self.last_good.lock();
         if last_good.as_ref().is_none_or(|good| good.leaf != data.leaf) {
             self.resolver.set(data.leaf.certified()?, data.leaf.certificate.not_after);
-            tracing::info!(until = %data.leaf.certificate.not_after, "serves this certificate");
+            tracing::info!(not_after = %data.leaf.certificate.not_after, "serving a new certificate");
         }
         *last_good = Some(data.clone());
         Ok(())
@@ -187,7 +203,16 @@ impl CertificateManager {
         format!("/api/v1/namespaces/{}/secrets", self.secret_ref.namespace)
     }
 
-    async fn write(&self, old: Option<&SecretObject>, new: &SecretData, action: Action) -> Result<Requeue, String> {
+    /// How errors and logs name the Secret.
+    fn secret_name(&self) -> String {
+        format!("Secret {}/{}", self.secret_ref.namespace, self.secret_ref.secret)
+    }
+
+    fn read_secret(&self, json: &str) -> Result<SecretObject, Error> {
+        SecretObject::read(json).map_err(|error| Error::Unreadable { object: self.secret_name(), source: error.into() })
+    }
+
+    async fn write(&self, old: Option<&SecretObject>, new: &SecretData, action: Action) -> Result<Requeue, Error> {
         let outcome = match old {
             None => self.api.create(&self.secret_path(), &self.new_secret(&new.data())).await,
             Some(old) => {
@@ -197,14 +222,14 @@ impl CertificateManager {
         };
         match outcome {
             Outcome::Applied(text) => {
-                tracing::info!(?action, secret = self.secret_ref.secret, "certificates changed");
-                lock(&self.caches).secret.apply(SecretObject::read(&text)?);
+                tracing::info!(?action, secret = self.secret_ref.secret, "wrote new certificates to the Secret");
+                self.caches.lock().secret.apply(self.read_secret(&text)?);
                 Ok(Requeue::Now)
             }
-            // another replica was faster; its watch event comes
-            Outcome::Conflict | Outcome::NotFound => Ok(Requeue::After(Duration::from_millis(500))),
+            // another replica was faster
+            Outcome::Conflict | Outcome::NotFound => Ok(Requeue::After(SECRET_CONFLICT_DELAY)),
             Outcome::Unknown(why) | Outcome::Rejected(why) | Outcome::Throttled(_, why) => {
-                Err(format!("Secret {}/{}: {why}", self.secret_ref.namespace, self.secret_ref.secret))
+                Err(Error::Write { object: self.secret_name(), source: why.into() })
             }
         }
     }
@@ -219,45 +244,47 @@ impl CertificateManager {
         })
     }
 
-    /// The configurations as they are seen whose `caBundle` is another: path and body of what puts each right.
+    /// Path and merge patch for every webhook configuration in the cache whose `caBundle` differs.
     fn ca_bundle_patches(&self, trusted: &str) -> Vec<(String, Value)> {
-        let caches = lock(&self.caches);
-        let mut differing = Vec::new();
-        differing.extend(caches.mutating.objects.values().filter_map(|c| ca_bundle_patch(c, trusted)));
-        differing.extend(caches.validating.objects.values().filter_map(|c| ca_bundle_patch(c, trusted)));
-        differing
+        let caches = self.caches.lock();
+        let mut patches = Vec::new();
+        patches.extend(caches.mutating.objects.values().filter_map(|c| ca_bundle_patch(c, trusted)));
+        patches.extend(caches.validating.objects.values().filter_map(|c| ca_bundle_patch(c, trusted)));
+        patches
     }
 
-    /// By a Secret read live: a replica whose view is old must not put an old bundle back.
-    async fn correct_ca_bundles(&self) -> Result<Requeue, String> {
+    /// Writes the CAs of the Secret into every `caBundle` that differs. The Secret is read live, not from the cache: a
+    /// replica whose cache is stale must not restore an old bundle.
+    async fn correct_ca_bundles(&self) -> Result<Requeue, Error> {
         let path = format!("{}/{}", self.secret_path(), self.secret_ref.secret);
         let secret = match self.api.get(&path).await {
-            Ok(text) => SecretObject::read(&text)?,
-            Err(ReadError::NotFound) => return Ok(Requeue::After(Duration::from_millis(500))),
-            Err(error) => return Err(format!("Secret {}: {error}", self.secret_ref.secret)),
+            Ok(text) => self.read_secret(&text)?,
+            Err(ReadError::NotFound) => return Ok(Requeue::After(SECRET_CONFLICT_DELAY)),
+            Err(source) => return Err(Error::Read { object: self.secret_name(), source }),
         };
         let trusted = SecretData::read(&secret.data)?.trusted();
         for (path, body) in self.ca_bundle_patches(&trusted) {
             match self.api.patch(&path, &body).await {
                 Outcome::Applied(text) => {
-                    tracing::info!(configuration = path, "caBundle put right");
+                    tracing::info!(configuration = path, "corrected caBundle");
                     self.store_configuration(&path, &text)?;
                 }
-                Outcome::Conflict | Outcome::NotFound => return Ok(Requeue::After(Duration::from_millis(200))),
+                Outcome::Conflict | Outcome::NotFound => return Ok(Requeue::After(CA_BUNDLE_DELAY)),
                 Outcome::Unknown(why) | Outcome::Rejected(why) | Outcome::Throttled(_, why) => {
-                    return Err(format!("caBundle of {path}: {why}"));
+                    return Err(Error::Write { object: format!("caBundle of {path}"), source: why.into() });
                 }
             }
         }
-        Ok(Requeue::After(Duration::from_millis(200)))
+        Ok(Requeue::After(CA_BUNDLE_DELAY))
     }
 
-    fn store_configuration(&self, path: &str, text: &str) -> Result<(), String> {
-        let mut caches = lock(&self.caches);
+    fn store_configuration(&self, path: &str, json: &str) -> Result<(), Error> {
+        let unreadable = |error| Error::Unreadable { object: path.to_owned(), source: Into::into(error) };
+        let mut caches = self.caches.lock();
         if path.starts_with(Mutating::COLLECTION) {
-            caches.mutating.apply(Cached::read(text)?);
+            caches.mutating.apply(Cached::read(json).map_err(unreadable)?);
         } else {
-            caches.validating.apply(Cached::read(text)?);
+            caches.validating.apply(Cached::read(json).map_err(unreadable)?);
         }
         self.changed.notify_one();
         Ok(())
@@ -268,7 +295,7 @@ fn encoded(data: &RawSecretData) -> Map<String, Value> {
     data.iter().map(|(key, value)| (key.clone(), STANDARD.encode(value).into())).collect()
 }
 
-/// What makes the Secret hold this and nothing else; labels and annotations of others stay.
+/// A merge patch after which the Secret's data is exactly `new`; metadata of others is left alone.
 fn secret_patch(old: &SecretObject, new: &RawSecretData) -> Value {
     let mut data = encoded(new);
     for key in old.data.keys().filter(|key| !new.contains_key(*key)) {
@@ -277,6 +304,7 @@ fn secret_patch(old: &SecretObject, new: &RawSecretData) -> Value {
     json!({"metadata": {"resourceVersion": old.meta.version, "uid": old.meta.uid}, "data": data})
 }
 
+/// Path and merge patch that make every `caBundle` of the configuration `trusted`; `None` where each is so already.
 fn ca_bundle_patch<K: ConfigurationKind>(
     configuration: &WebhookConfiguration<K>,
     trusted: &str,
@@ -291,18 +319,18 @@ macro_rules! event_handler {
     ($object:ty, $store:ident) => {
         impl EventHandler<$object> for CertificateManager {
             fn apply(&self, object: $object) {
-                if let Change::Changed(_) = lock(&self.caches).$store.apply(object) {
+                if let Change::Changed(_) = self.caches.lock().$store.apply(object) {
                     self.changed.notify_one();
                 }
             }
 
             fn delete(&self, object: &$object) {
-                lock(&self.caches).$store.delete(&object.meta.name, &object.meta.uid);
+                self.caches.lock().$store.delete(&object.meta.name, &object.meta.uid);
                 self.changed.notify_one();
             }
 
             fn init_done(&self, uids: &HashSet<Box<str>>) {
-                lock(&self.caches).$store.init_done(uids);
+                self.caches.lock().$store.init_done(uids);
                 self.changed.notify_one();
             }
         }

@@ -1,4 +1,4 @@
-//! The Secret and the webhook configurations, as far as they are read.
+//! The Secret and the webhook configurations, reduced to the fields that are read.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use crate::secret_data::RawSecretData;
 
-/// A Secret.
+/// The Secret of CA and leaf certificate.
 #[derive(Clone, PartialEq)]
 pub struct SecretObject {
-    /// Identity.
+    /// Name, UID and `resourceVersion`.
     pub meta: Meta,
-    /// Decoded; what cannot be decoded is left out.
+    /// `data`, decoded from base64. An entry that is not base64 is left out, so it counts as missing.
     pub data: RawSecretData,
 }
 
@@ -43,11 +43,11 @@ impl Cached for SecretObject {
     }
 }
 
-/// Which of the two kinds of configuration.
+/// One of the two kinds of webhook configuration, at compile time.
 pub trait ConfigurationKind: Clone + PartialEq + Send + Sync + 'static {
-    /// Its collection.
+    /// The path of its collection.
     const COLLECTION: &'static str;
-    /// Its plural.
+    /// Its plural, for metrics and messages.
     const RESOURCE: &'static str;
 }
 
@@ -69,18 +69,18 @@ impl ConfigurationKind for Validating {
     const RESOURCE: &'static str = "validatingwebhookconfigurations";
 }
 
-/// A webhook configuration.
+/// A `MutatingWebhookConfiguration` or `ValidatingWebhookConfiguration`.
 #[derive(Clone, PartialEq)]
 pub struct WebhookConfiguration<K: ConfigurationKind> {
-    /// Identity.
+    /// Name, UID and `resourceVersion`.
     pub meta: Meta,
-    /// Its entries, as they are.
+    /// `webhooks`, with every field that others wrote; null where there are none.
     pub webhooks: Value,
     kind: std::marker::PhantomData<K>,
 }
 
 impl<K: ConfigurationKind> WebhookConfiguration<K> {
-    /// The entries with this `caBundle`; `None` where all have it.
+    /// `webhooks` with this PEM text as every `caBundle`; `None` where it is so already.
     pub fn with_ca_bundle(&self, trusted: &str) -> Option<Value> {
         let bundle = Value::from(STANDARD.encode(trusted));
         let mut webhooks = self.webhooks.clone();

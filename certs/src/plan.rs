@@ -1,61 +1,63 @@
-//! What has to be done with the Secret: a chain of questions, the first that says yes wins. Pure.
+//! What to do with the Secret next. [`plan`] asks a chain of questions, of which the first that applies decides. It has no
+//! clock and no client, so that decades can be tested.
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::Error;
 use crate::issue::{self, BACKDATED};
 use crate::secret_data::{Certificate, SecretData};
 
-/// How long things last.
+/// Names and lifetimes of the certificates, from the webhook's flags.
 #[derive(Clone, Debug)]
 pub struct CertificateSettings {
-    /// Names of the Service, for which the certificate is.
+    /// DNS names of the Service, for which the leaf certificate is issued.
     pub names: Vec<String>,
-    /// Of a serving certificate; renewed after two thirds.
+    /// The lifetime of a leaf certificate. It is renewed after two thirds of it.
     pub leaf: SignedDuration,
-    /// Of an authority; replaced after two thirds.
+    /// The lifetime of a CA. The next one is introduced after two thirds of it.
     pub authority: SignedDuration,
-    /// How long it may take until every API server has seen a changed `caBundle`.
+    /// How long it may take until every API server uses a changed `caBundle`.
     pub propagation: SignedDuration,
 }
 
-/// What has to be done.
+/// What to do with the Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing is there that can be used: a new authority and certificate.
+    /// Issue a new CA and leaf certificate: there is nothing that can be used.
     Begin,
-    /// The Secret is gone or was spoilt: what was served until now goes back, perhaps with a next authority.
+    /// Write back what was served last: the Secret was deleted, or holds something unusable.
     Restore {
-        /// Somebody deleted it, as one does to force a renewal.
+        /// The Secret was deleted, which is how people force a new CA: a next CA is introduced as well.
         was_deleted: bool,
     },
-    /// Nothing that the previous authority signed can be valid any more.
+    /// Remove the previous CA: nothing that it signed can still be valid.
     Retire,
-    /// Everybody trusts the next authority: it signs from now on.
+    /// Sign with the next CA from now on: every API server trusts it.
     Promote,
-    /// The authority has lived two thirds of its life: a next one, to be trusted before it signs.
+    /// Issue the next CA, to be trusted before it signs: the current one has lived two thirds of its lifetime.
     Introduce,
-    /// The certificate has lived two thirds of its life, or is for other names.
+    /// Issue a new leaf certificate: two thirds of its lifetime are over, or it is for other names.
     Renew,
-    /// Nothing before this instant.
+    /// Do nothing before this instant.
     Keep(Timestamp),
 }
 
-/// What is observed when a plan is made.
+/// What is observed of the cluster when a plan is made.
 #[derive(Clone, Copy, Debug)]
 pub struct ObservedState<'a> {
-    /// What the Secret holds, if it can be used.
+    /// The content of the Secret; `None` where there is no Secret, or its content is unusable.
     pub data: Option<&'a SecretData>,
-    /// There is a Secret.
+    /// Whether the Secret exists.
     pub has_secret: bool,
-    /// What was served last.
+    /// What this process served last; `None` where it has not served anything yet.
     pub last_good: Option<&'a SecretData>,
-    /// Every `caBundle` has held exactly what is to be trusted for long enough to be seen by every API server.
+    /// Whether every `caBundle` has held exactly the CAs of the Secret for at least [`CertificateSettings::propagation`].
     pub is_trusted: bool,
 }
 
-/// Decides.
+/// What to do at `now`.
 pub fn plan(observed: ObservedState<'_>, settings: &CertificateSettings, now: Timestamp) -> Action {
-    let usable = |m: &&SecretData| m.leaf.certificate.not_after > now;
+    let usable = |data: &&SecretData| data.leaf.certificate.not_after > now;
     let Some(data) = observed.data.filter(usable) else {
         return match observed.last_good.filter(usable) {
             Some(_) => Action::Restore { was_deleted: !observed.has_secret },
@@ -87,7 +89,7 @@ pub fn plan(observed: ObservedState<'_>, settings: &CertificateSettings, now: Ti
     Action::Keep(later.into_iter().filter(|at| *at > now).min().unwrap_or(now))
 }
 
-/// After two thirds of a certificate's life.
+/// The instant at which two thirds of a certificate's lifetime are over.
 fn due(certificate: &Certificate) -> Timestamp {
     let life = certificate.not_after.duration_since(certificate.not_before).saturating_sub(BACKDATED);
     certificate.not_after.checked_sub(life / 3).unwrap_or(certificate.not_after)
@@ -97,16 +99,17 @@ fn is_for(certificate: &Certificate, names: &[String]) -> bool {
     names.iter().all(|name| certificate.names.contains(name))
 }
 
-/// Carries an action out: what the Secret is to hold. `None`: nothing is to be written.
+/// The content that the Secret should have after an action; `None` where nothing has to be written. An error where a
+/// certificate cannot be issued, or where the action does not follow from what is observed.
 pub fn apply_action(
     action: Action,
     observed: ObservedState<'_>,
     settings: &CertificateSettings,
     now: Timestamp,
-) -> Result<Option<SecretData>, String> {
+) -> Result<Option<SecretData>, Error> {
     let leaf = |signer| issue::leaf(signer, &settings.names, now, settings.leaf);
-    let next = || Ok::<_, String>(Some((issue::authority(now, settings.authority)?, now)));
-    let current = || observed.data.cloned().ok_or_else(|| "there is no data to go on from".to_owned());
+    let next = || Ok::<_, Error>(Some((issue::authority(now, settings.authority)?, now)));
+    let current = || observed.data.cloned().ok_or(Error::Impossible(action));
     Ok(Some(match action {
         Action::Keep(_) => return Ok(None),
         Action::Begin => {
@@ -114,7 +117,7 @@ pub fn apply_action(
             SecretData { leaf: leaf(&signer)?, signer, next: None, previous: None }
         }
         Action::Restore { was_deleted } => {
-            let mut data = observed.last_good.cloned().ok_or("nothing was served before")?;
+            let mut data = observed.last_good.cloned().ok_or(Error::Impossible(action))?;
             if was_deleted && data.next.is_none() {
                 data.next = next()?;
             }
@@ -128,7 +131,7 @@ pub fn apply_action(
         }
         Action::Promote => {
             let data = current()?;
-            let (signer, _) = data.next.ok_or("there is no next authority")?;
+            let (signer, _) = data.next.ok_or(Error::Impossible(action))?;
             let until = data.leaf.certificate.not_after;
             let previous = Some((data.signer.certificate, until));
             SecretData { leaf: leaf(&signer)?, signer, next: None, previous }
@@ -139,6 +142,7 @@ pub fn apply_action(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use noderotation_cluster::api::with_causes;
     use proptest::prelude::*;
 
     fn settings() -> CertificateSettings {
@@ -158,7 +162,7 @@ mod tests {
         ObservedState { data, has_secret: data.is_some(), last_good: None, is_trusted }
     }
 
-    /// One step; the instant of the next one where there is none.
+    /// Plans once and carries the action out.
     fn step(data: &mut Option<SecretData>, is_trusted: bool, now: Timestamp) -> Action {
         let action = plan(observed(data.as_ref(), is_trusted), &settings(), now);
         if let Some(new) = apply_action(action, observed(data.as_ref(), is_trusted), &settings(), now).unwrap() {
@@ -176,7 +180,7 @@ mod tests {
         while now < end {
             match step(&mut data, true, now) {
                 Action::Keep(at) => {
-                    assert!(at > now, "it would spin");
+                    assert!(at > now, "a plan for the past would be made again and again");
                     now = at;
                 }
                 action => actions.push(action),
@@ -185,7 +189,7 @@ mod tests {
         }
         let count = |action| actions.iter().filter(|a| **a == action).count();
         assert_eq!(actions[0], Action::Begin);
-        // 3,650 days: an authority each 486 and two thirds, a certificate each 60
+        // 3,650 days: a CA every 486 and two thirds, a leaf certificate every 60
         assert_eq!((count(Action::Introduce), count(Action::Promote)), (7, 7));
         // eight renewals between two rollovers, four after the last
         assert_eq!(count(Action::Renew), 60);
@@ -197,7 +201,7 @@ mod tests {
         let (mut data, mut now) = (None, start());
         step(&mut data, true, now);
         now += settings().authority / 3 * 2;
-        // the certificate is overdue by now, but one that is still valid is what matters here
+        // the leaf certificate has expired by now; this test is about one that is still valid
         data.as_mut().unwrap().leaf =
             issue::leaf(&data.as_ref().unwrap().signer, &settings().names, now, settings().leaf).unwrap();
         assert_eq!(step(&mut data, false, now), Action::Introduce);
@@ -230,9 +234,9 @@ mod tests {
         let other = issue::authority(now, settings().authority).unwrap();
         let stranger = issue::leaf(&other, &settings().names, now, settings().leaf).unwrap();
         data.insert("tls.crt".into(), stranger.certificate.pem.clone().into());
-        assert!(SecretData::read(&data).unwrap_err().contains("do not fit together"));
+        assert!(with_causes(&SecretData::read(&data).unwrap_err()).contains("do not match"));
         data.insert("tls.key".into(), stranger.key.into());
-        assert!(SecretData::read(&data).unwrap_err().contains("signed by none"));
+        assert!(SecretData::read(&data).unwrap_err().to_string().contains("signed by none"));
 
         let spoilt = ObservedState { data: None, has_secret: true, last_good: Some(&good), is_trusted: true };
         assert_eq!(plan(spoilt, &settings(), now), Action::Restore { was_deleted: false });
@@ -246,7 +250,7 @@ mod tests {
         assert_eq!(plan(gone, &settings(), late), Action::Begin);
     }
 
-    /// Clocks that are days apart: the replica that is ahead renews, and nobody undoes it.
+    /// With clocks that are days apart, the replica that is ahead renews, and the other does not undo it.
     #[test]
     fn clocks_that_differ_cost_no_write() {
         let year = SignedDuration::from_hours(365 * 24);
@@ -262,7 +266,7 @@ mod tests {
             }
             writes
         };
-        // one at the start and one each sixty days
+        // one at the start and one every sixty days
         assert_eq!(writes(0), 7);
         for days in [1, 10, 20] {
             assert!((7..=8).contains(&writes(days * 24)), "{days} days ahead: {}", writes(days * 24));
@@ -279,23 +283,23 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
-        /// Whatever the pauses and however slow the trust: what is served can always be verified by what is trusted.
+        /// However long the pauses, and however late `caBundle` follows: API servers can always verify the leaf certificate.
         #[test]
         fn what_is_served_is_trusted(pauses in prop::collection::vec((0i64..90, any::<bool>()), 1..60)) {
             let (mut data, mut now) = (None, start());
             step(&mut data, true, now);
-            // what API servers trust lags behind the Secret until it is put right
+            // what API servers trust lags behind the Secret until caBundle is corrected
             let mut trusted = data.clone().unwrap().trusted();
-            for (days, put_right) in pauses {
+            for (days, corrected) in pauses {
                 now += SignedDuration::from_hours(24 * days);
                 for _ in 0..4 {
                     let secret = data.clone().unwrap();
-                    if put_right {
+                    if corrected {
                         trusted = secret.trusted();
                     }
                     let action = step(&mut data, trusted == secret.trusted(), now);
                     if action == Action::Begin {
-                        trusted = data.clone().unwrap().trusted(); // after a pause longer than a life all is new
+                        trusted = data.clone().unwrap().trusted(); // after a pause longer than a lifetime everything is new
                     }
                     let leaf = data.clone().unwrap().leaf;
                     let chain = trusted.split_inclusive("-----END CERTIFICATE-----\n");

@@ -1,28 +1,30 @@
-//! What the Secret holds: the authority that signs, perhaps the next and the previous one, and the certificate served.
+//! The content of the Secret: the CA that signs, perhaps the next and the previous one, and the leaf certificate.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-/// `data` of a Secret, decoded.
+use crate::Error;
+
+/// `data` of a Secret, decoded from base64.
 pub type RawSecretData = BTreeMap<String, Vec<u8>>;
 
-/// A certificate and what is read of it.
+/// An X.509 certificate, with the fields that decisions need.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Certificate {
-    /// As text.
+    /// The certificate in PEM, with the rest of its chain where there is one.
     pub pem: String,
-    /// From when.
+    /// The beginning of its validity.
     pub not_before: Timestamp,
-    /// Until when.
+    /// The end of its validity.
     pub not_after: Timestamp,
-    /// The DNS names it is for.
+    /// The DNS names among its subject alternative names; empty for a CA.
     pub names: Vec<String>,
 }
 
@@ -33,20 +35,20 @@ impl fmt::Debug for Certificate {
 }
 
 impl Certificate {
-    /// Reads the first certificate of a text.
-    pub fn read(pem: &str) -> Result<Self, String> {
+    /// Reads the first certificate of a PEM text.
+    pub fn read(pem: &str) -> Result<Self, Error> {
         let der = first(pem)?;
         let parsed = parse(&der)?;
         let names = match parsed.subject_alternative_name() {
             Ok(Some(extension)) => extension.value.general_names.iter().filter_map(dns_name).collect(),
             _ => Vec::new(),
         };
-        let at = |seconds: i64| Timestamp::from_second(seconds).map_err(|e| e.to_string());
+        let at = |seconds: i64| Timestamp::from_second(seconds).map_err(Error::Validity);
         let (from, until) = (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
         Ok(Self { pem: pem.to_owned(), not_before: at(from)?, not_after: at(until)?, names })
     }
 
-    /// Whether this authority signed that certificate.
+    /// Whether this CA signed that certificate. `false` where either cannot be read.
     pub fn signed(&self, other: &Self) -> bool {
         let (Ok(own), Ok(other)) = (first(&self.pem), first(&other.pem)) else { return false };
         let (Ok(own), Ok(other)) = (parse(&own), parse(&other)) else { return false };
@@ -54,12 +56,16 @@ impl Certificate {
     }
 }
 
-fn first(pem: &str) -> Result<CertificateDer<'static>, String> {
-    CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|e| format!("no certificate: {e}"))
+fn first(pem: &str) -> Result<CertificateDer<'static>, Error> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).map_err(no_certificate)
 }
 
-fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String> {
-    X509Certificate::from_der(der).map(|(_, parsed)| parsed).map_err(|e| format!("no certificate: {e}"))
+fn no_certificate(source: pem::Error) -> Error {
+    Error::Pem { expected: "certificate", source }
+}
+
+fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Error> {
+    X509Certificate::from_der(der).map(|(_, parsed)| parsed).map_err(Error::Certificate)
 }
 
 fn dns_name(name: &GeneralName<'_>) -> Option<String> {
@@ -69,51 +75,50 @@ fn dns_name(name: &GeneralName<'_>) -> Option<String> {
     }
 }
 
-/// A certificate with its key.
+/// A certificate with its private key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CertificateAndKey {
     /// The certificate.
     pub certificate: Certificate,
-    /// Its key, as text.
+    /// The private key in PEM.
     pub key: String,
 }
 
 impl fmt::Debug for CertificateAndKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.certificate.fmt(f) // never the key
+        self.certificate.fmt(f) // never the private key: debug output ends up in logs
     }
 }
 
 impl CertificateAndKey {
-    /// Reads both; the error says what is wrong.
-    pub fn read(certificate: &str, key: &str) -> Result<Self, String> {
+    /// Reads both from PEM. An error where one cannot be read, or they do not match.
+    pub fn read(certificate: &str, key: &str) -> Result<Self, Error> {
         let pair = Self { certificate: Certificate::read(certificate)?, key: key.to_owned() };
         pair.certified().map(|_| pair)
     }
 
-    /// For handshakes. An error where the key is not that of the certificate.
-    pub fn certified(&self) -> Result<Arc<CertifiedKey>, String> {
+    /// Certificate chain and key in the form that rustls serves. An error where they do not match.
+    pub fn certified(&self) -> Result<Arc<CertifiedKey>, Error> {
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(self.certificate.pem.as_bytes())
             .collect::<Result<_, _>>()
-            .map_err(|e| format!("no certificate: {e}"))?;
-        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|e| format!("no private key: {e}"))?;
+            .map_err(no_certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())
+            .map_err(|source| Error::Pem { expected: "private key", source })?;
         let provider = rustls::crypto::ring::default_provider();
-        CertifiedKey::from_der(chain, key, &provider)
-            .map(Arc::new)
-            .map_err(|e| format!("certificate and key do not fit together: {e}"))
+        CertifiedKey::from_der(chain, key, &provider).map(Arc::new).map_err(Error::Mismatch)
     }
 }
 
-/// Everything the Secret holds.
+/// Everything that the Secret holds, checked: keys match, and a CA in it signed the leaf certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretData {
-    /// The authority that signs.
+    /// The CA that signs.
     pub signer: CertificateAndKey,
-    /// The certificate that is served.
+    /// The leaf certificate, which is served.
     pub leaf: CertificateAndKey,
-    /// The authority that will sign, and since when it is in the Secret.
+    /// The CA that will sign, and since when it is in the Secret; `None` outside of a rollover.
     pub next: Option<(CertificateAndKey, Timestamp)>,
-    /// The authority that signed before, and until when something that it signed may be valid.
+    /// The CA that signed before, and until when a leaf certificate that it signed may be valid; `None` once that has passed.
     pub previous: Option<(Certificate, Timestamp)>,
 }
 
@@ -123,35 +128,37 @@ const NEXT: (&str, &str) = ("next.crt", "next.key");
 const NEXT_SINCE: &str = "next.since";
 const PREVIOUS: &str = "previous.crt";
 const PREVIOUS_UNTIL: &str = "previous.until";
-/// Where everybody looks for the certificates to trust.
+/// The CAs to trust, under the key at which people and tools expect them.
 const TRUSTED: &str = "ca.crt";
 
 impl SecretData {
-    /// Reads a Secret's data. The error says what cannot be used.
-    pub fn read(data: &RawSecretData) -> Result<Self, String> {
-        let text = |key: &str| {
-            let bytes = data.get(key).ok_or_else(|| format!("{key} is missing"))?;
-            std::str::from_utf8(bytes).map_err(|_| format!("{key} is not text"))
+    /// Reads a Secret's data. The error names the entry that is unusable.
+    pub fn read(data: &RawSecretData) -> Result<Self, Error> {
+        let text = |key: &'static str| {
+            let bytes = data.get(key).ok_or(Error::Missing(key))?;
+            std::str::from_utf8(bytes).map_err(|_| Error::NotText(key))
         };
-        let pair = |(certificate, key): (&str, &str)| {
+        let pair = |(certificate, key): (&'static str, &'static str)| {
             CertificateAndKey::read(text(certificate)?, text(key)?)
-                .map_err(|why| format!("{certificate}, {key}: {why}"))
+                .map_err(|error| error.at(format!("{certificate}, {key}")))
         };
-        let at = |key: &str| text(key)?.trim().parse::<Timestamp>().map_err(|e| format!("{key}: {e}"));
+        let at =
+            |key: &'static str| text(key)?.trim().parse::<Timestamp>().map_err(|source| Error::Instant { key, source });
         let next = if data.contains_key(NEXT.0) { Some((pair(NEXT)?, at(NEXT_SINCE)?)) } else { None };
         let previous = if data.contains_key(PREVIOUS) {
-            Some((Certificate::read(text(PREVIOUS)?).map_err(|why| format!("{PREVIOUS}: {why}"))?, at(PREVIOUS_UNTIL)?))
+            let certificate = Certificate::read(text(PREVIOUS)?).map_err(|error| error.at(PREVIOUS))?;
+            Some((certificate, at(PREVIOUS_UNTIL)?))
         } else {
             None
         };
         let data = Self { signer: pair(SIGNER)?, leaf: pair(LEAF)?, next, previous };
         if !data.authorities().any(|authority| authority.signed(&data.leaf.certificate)) {
-            return Err("tls.crt is signed by none of the authorities in the Secret".into());
+            return Err(Error::UnknownSigner);
         }
         Ok(data)
     }
 
-    /// As a Secret's data.
+    /// This content as a Secret's `data`.
     pub fn data(&self) -> RawSecretData {
         let mut data = RawSecretData::new();
         let mut put = |key: &str, text: String| data.insert(key.to_owned(), text.into_bytes());
@@ -179,7 +186,8 @@ impl SecretData {
         std::iter::once(&self.signer.certificate).chain(next).chain(previous)
     }
 
-    /// What an API server has to trust, as text. In an order of its own, so that a change of roles changes nothing.
+    /// The CAs that API servers have to trust, in PEM: the value of every `caBundle`. They are sorted, so that a CA that
+    /// merely changes its role changes no `caBundle`.
     pub fn trusted(&self) -> String {
         let mut all: Vec<String> = self.authorities().map(|a| format!("{}\n", a.pem.trim())).collect();
         all.sort_unstable();

@@ -281,14 +281,14 @@ async fn a_certificate_of_the_users_is_served_and_swapped() {
     product
         .rig
         .wait("the webhook to notice", Duration::from_secs(30), async || {
-            Ok(log().contains("the last good one is served").then_some(()))
+            Ok(log().contains("still serving the last good one").then_some(()))
         })
         .await
         .unwrap();
     assert!(works().await && (expiry().await - before).abs() < 0.5);
     std::fs::write(folder.join("tls.key"), key).unwrap();
     // a new one is
-    let served = || log().matches("serves this certificate").count();
+    let served = || log().matches("serving a new certificate").count();
     assert_eq!(served(), 1);
     authority.server("tls", &names, &[]).unwrap();
     product

@@ -171,7 +171,7 @@ fn start_certificate(
     let runner = manager.clone();
     tasks.spawn(async move {
         runner.run().await;
-        Err("the certificate is kept no more".into())
+        Err("the reconciliation of the certificate ended")
     });
     Some(manager)
 }
