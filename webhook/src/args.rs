@@ -1,4 +1,4 @@
-//! Flags; each has an environment variable.
+//! The command-line flags. Each can also be set by an environment variable.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,7 +9,9 @@ use noderotation_process::log::LogArgs;
 use noderotation_shared::admission::StaticPools;
 use noderotation_shared::{duration, zone};
 
-/// Refuses wrong RotationPolicies and NodePools, and guards the keys of a rotation, before anything is stored.
+use crate::Error;
+
+/// Admission webhook: refuses invalid RotationPolicies and NodePools, and changes of a rotation's state by anyone but the controller.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "noderotation-webhook", version, about, max_term_width = 100, args_override_self = true)]
 pub struct Args {
@@ -17,77 +19,77 @@ pub struct Args {
     #[arg(long, env = "NODEROTATION_NAMESPACE", default_value = "noderotation")]
     pub namespace: String,
 
-    /// Service account of the controller, in the same namespace: it alone may change guarded keys.
+    /// Service account of the controller, in the same namespace; only this account may change guarded keys.
     #[arg(long, env = "NODEROTATION_CONTROLLER_ACCOUNT", default_value = "noderotation-controller")]
     pub controller_account: String,
 
-    /// Where admission is served, by TLS.
+    /// Address on which admission is served, over TLS.
     #[arg(long, env = "NODEROTATION_LISTEN", default_value = "0.0.0.0:8443")]
     pub listen: SocketAddr,
 
-    /// Where /healthz, /readyz and /metrics are served.
+    /// Address on which /healthz, /readyz and /metrics are served, without TLS.
     #[arg(long, env = "NODEROTATION_HEALTH_LISTEN", default_value = "0.0.0.0:8080")]
     pub health_listen: SocketAddr,
 
-    /// Time zone of windows that name none; unset: they have to name one.
+    /// Time zone of windows that name none; if unset, such windows are refused.
     #[arg(long, env = "NODEROTATION_DEFAULT_TIMEZONE", value_parser = time_zone)]
     pub default_timezone: Option<String>,
 
-    /// What a policy gets that would govern a static NodePool.
+    /// Response to a policy that would govern a static NodePool.
     #[arg(long, env = "NODEROTATION_STATIC_POOLS", value_enum, default_value_t = StaticPoolsArg::Deny)]
     pub static_pools: StaticPoolsArg,
 
-    /// Who keeps the certificate.
+    /// Who issues and renews the serving certificate.
     #[arg(long, env = "NODEROTATION_CERTIFICATE", value_enum, default_value_t = CertificateArg::Own)]
     pub certificate: CertificateArg,
 
-    /// With --certificate=files: the folder with tls.crt and tls.key.
+    /// With --certificate=files: folder of tls.crt and tls.key.
     #[arg(long, env = "NODEROTATION_CERTIFICATE_FOLDER", default_value = "/etc/noderotation/certificate")]
     pub certificate_folder: PathBuf,
 
-    /// With --certificate=own: the Secret of authority and certificate.
+    /// With --certificate=own: name of the Secret of CA and certificate.
     #[arg(long, env = "NODEROTATION_SECRET", default_value = "noderotation-webhook")]
     pub secret: String,
 
-    /// The Service by which the API server reaches the webhook.
+    /// Name of the Service by which the API server reaches the webhook.
     #[arg(long, env = "NODEROTATION_SERVICE", default_value = "noderotation-webhook")]
     pub service: String,
 
-    /// With --certificate=own: the name of both webhook configurations, whose caBundle is kept.
+    /// With --certificate=own: name of the two webhook configurations whose caBundle is maintained.
     #[arg(long, env = "NODEROTATION_CONFIGURATIONS", default_value = "noderotation")]
     pub configurations: String,
 
-    /// With --certificate=own: how long a certificate is valid; renewed after two thirds.
+    /// With --certificate=own: lifetime of a certificate; it is renewed after two thirds.
     #[arg(long, env = "NODEROTATION_CERTIFICATE_LIFETIME", default_value = "2160h", value_parser = lifetime)]
     pub certificate_lifetime: SignedDuration,
 
-    /// With --certificate=own: how long an authority is valid; replaced after two thirds. At least three certificates long.
+    /// With --certificate=own: lifetime of the CA, at least three times that of a certificate; the next CA is introduced after two thirds.
     #[arg(long, env = "NODEROTATION_AUTHORITY_LIFETIME", default_value = "17520h", value_parser = lifetime)]
     pub authority_lifetime: SignedDuration,
 
-    /// With --certificate=own: how long every API server may take to see a changed caBundle.
+    /// With --certificate=own: longest time that an API server takes to use a changed caBundle.
     #[arg(long, env = "NODEROTATION_PROPAGATION", default_value = "1m", value_parser = lifetime)]
     pub propagation: SignedDuration,
 
-    /// After a signal requests are served for this long, until no API server sends any more.
+    /// How long requests are still served after SIGTERM, until every API server has noticed that the Pod is not ready.
     #[arg(long, env = "NODEROTATION_SHUTDOWN_DELAY", default_value = "5s", value_parser = lifetime)]
     pub shutdown_delay: SignedDuration,
 
-    /// Kubeconfig; unset: $KUBECONFIG, ~/.kube/config, or the Pod's service account.
+    /// Path of a kubeconfig; if unset: $KUBECONFIG, ~/.kube/config, or the Pod's service account.
     #[arg(long, env = "NODEROTATION_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Log lines.
+    /// Format and level of the log.
     #[command(flatten)]
     pub log: LogArgs,
 }
 
-/// What a policy gets that would govern a static NodePool.
+/// The response to a policy that would govern a static NodePool (§10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StaticPoolsArg {
-    /// A refusal.
+    /// Refuse the policy.
     Deny,
-    /// A warning.
+    /// Admit it with a warning.
     Warn,
 }
 
@@ -100,46 +102,37 @@ impl From<StaticPoolsArg> for StaticPools {
     }
 }
 
-/// Who keeps the certificate.
+/// Who issues and renews the serving certificate (§10 *Certificate*).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CertificateArg {
-    /// The webhook itself, in a Secret, with an authority of its own.
+    /// The webhook, with a CA of its own, both kept in a Secret.
     Own,
-    /// Somebody else, in files.
+    /// Somebody else, who mounts it as files.
     Files,
 }
 
 impl Args {
-    /// What one flag cannot say alone.
-    pub fn check(&self) -> Result<(), String> {
-        if self.certificate_lifetime.saturating_mul(3) > self.authority_lifetime {
-            return Err(format!(
-                "--authority-lifetime {} must be at least three times --certificate-lifetime {}: an authority signs several certificates before the next one takes over",
-                duration::format(self.authority_lifetime),
-                duration::format(self.certificate_lifetime)
-            ));
+    /// Checks flags against each other. clap has checked each flag by itself.
+    pub fn check(&self) -> Result<(), Error> {
+        let certificate = self.certificate_lifetime;
+        if certificate.saturating_mul(3) > self.authority_lifetime {
+            return Err(Error::AuthorityLifetime { authority: self.authority_lifetime, certificate });
         }
-        if self.propagation.saturating_mul(3) > self.certificate_lifetime {
-            return Err(format!(
-                "--propagation {} must be at most a third of --certificate-lifetime {}",
-                duration::format(self.propagation),
-                duration::format(self.certificate_lifetime)
-            ));
+        if self.propagation.saturating_mul(3) > certificate {
+            return Err(Error::Propagation { propagation: self.propagation, certificate });
         }
         Ok(())
     }
 }
 
-fn lifetime(text: &str) -> Result<SignedDuration, String> {
-    duration::parse(text)
-        .filter(SignedDuration::is_positive)
-        .ok_or_else(|| "write a duration above zero such as 2160h".into())
+fn lifetime(text: &str) -> Result<SignedDuration, Error> {
+    duration::parse(text).filter(SignedDuration::is_positive).ok_or(Error::Duration)
 }
 
-fn time_zone(text: &str) -> Result<String, String> {
+fn time_zone(text: &str) -> Result<String, Error> {
     match zone::find(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(unknown) => Err(format!("{}; write {}", unknown.why, unknown.instead)),
+        Err(unknown) => Err(Error::TimeZone { why: unknown.why, instead: unknown.instead }),
     }
 }
 

@@ -1,10 +1,10 @@
-//! The policies and NodePools there are: what two slim watches say, and for a moment what was just admitted.
+//! The RotationPolicies and NodePools of the cluster: what two watches report, and for a moment what was just admitted.
 //!
-//! Two policies in one `kubectl apply` come a few milliseconds apart, faster than a watch may tell of the first. So what
-//! was admitted counts until the watch confirms it, or for three seconds if it never does.
+//! Two policies of one `kubectl apply` arrive a few milliseconds apart, before the watch reports the first. So an admitted
+//! object counts as stored until the watch reports it, or for three seconds if it never does (§10).
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -14,18 +14,19 @@ use noderotation_cluster::watch::{Change, EventHandler, Freshness, Store, wait_u
 use noderotation_shared::admission::{PolicyIndex, ProposedNodePool};
 use noderotation_shared::governance::StoredPolicy;
 use noderotation_shared::objects::{Meta, NodePool};
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// What was admitted counts for this long, unless the watch confirms it sooner.
+/// How long an admitted object counts as stored, unless the watch reports it sooner.
 const PROVISIONAL: Duration = Duration::from_secs(3);
 
-/// So many admitted objects are remembered at most.
+/// The most admitted objects that are remembered at a time; beyond, the oldest is forgotten.
 const MOST_PROVISIONAL: usize = 256;
 
-/// A NodePool as admission sees it.
+/// A NodePool, reduced to what admission judges.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolObject {
     meta: Meta,
@@ -37,7 +38,7 @@ impl Cached for PoolObject {
     const RESOURCE: &'static str = NodePool::RESOURCE;
 
     fn read(json: &str) -> Result<Self, String> {
-        // managed fields, the larger half of an object, are never taken apart
+        // without managedFields, which are the larger half of an object
         #[derive(Deserialize, Serialize)]
         struct Raw {
             metadata: RawMeta,
@@ -68,7 +69,7 @@ impl Cached for PoolObject {
     }
 }
 
-/// A RotationPolicy as admission sees it: what was read of its spec, and nothing else of it.
+/// A RotationPolicy, reduced to what admission judges: its spec as it was read.
 #[derive(Clone, Debug)]
 pub struct PolicyEntry {
     meta: Meta,
@@ -76,7 +77,8 @@ pub struct PolicyEntry {
 }
 
 impl PartialEq for PolicyEntry {
-    /// The generation changes with the spec, and with nothing else.
+    /// Compares generations instead of specs: the API server raises the generation with every change of the spec, and only
+    /// then.
     fn eq(&self, other: &Self) -> bool {
         self.meta == other.meta && self.stored.generation == other.stored.generation
     }
@@ -110,7 +112,7 @@ struct CacheState {
     policies: Store<PolicyEntry>,
     pools: Store<PoolObject>,
     index: PolicyIndex,
-    /// What was admitted and not yet confirmed, and until when it counts.
+    /// Objects that were admitted and that no watch has reported yet, and until when they count as stored.
     provisional: BTreeMap<(CachedKind, String), Instant>,
 }
 
@@ -138,12 +140,12 @@ impl CacheState {
         }
     }
 
-    /// What was never confirmed is forgotten.
+    /// Forgets admitted objects that no watch has reported in time.
     fn expire(&mut self) {
         let now = Instant::now();
-        let over: Vec<_> =
+        let expired: Vec<_> =
             self.provisional.iter().filter(|(_, until)| **until <= now).map(|(k, _)| k.clone()).collect();
-        for key in over {
+        for key in expired {
             self.confirm(&key);
         }
     }
@@ -158,47 +160,47 @@ impl CacheState {
     }
 }
 
-/// Everything that admission knows of the cluster.
+/// Everything that verdicts depend on beside the request itself. Fed by two watches, as their [`EventHandler`].
 #[derive(Default)]
 pub struct Caches {
     state: Mutex<CacheState>,
     synced: Notify,
-    /// When each watch last said something.
+    /// When each watch last received anything.
     pub fresh: Arc<Freshness>,
 }
 
 impl Caches {
     fn lock(&self) -> MutexGuard<'_, CacheState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
-    /// Looks at all policies and pools.
+    /// Reads the index of all policies and NodePools, under a lock: keep `read` short.
     pub fn with_index<T>(&self, read: impl FnOnce(&PolicyIndex) -> T) -> T {
         let mut state = self.lock();
         state.expire();
         read(&state.index)
     }
 
-    /// One pool.
+    /// The NodePool of this name; `None` where there is none.
     pub fn pool(&self, name: &str) -> Option<Arc<ProposedNodePool>> {
         self.with_index(|index| index.pool(name).map(|entry| entry.proposed.clone()))
     }
 
-    /// A policy was admitted and will likely be stored.
+    /// Remembers a policy that was just admitted and will most likely be stored.
     pub fn admit_policy(&self, policy: Arc<StoredPolicy>) {
         let mut state = self.lock();
         state.remember(CachedKind::Policy, &policy.name);
         state.index.put_policy(policy);
     }
 
-    /// A NodePool was admitted and will likely be stored.
+    /// Remembers a NodePool that was just admitted and will most likely be stored.
     pub fn admit_pool(&self, pool: Arc<ProposedNodePool>) {
         let mut state = self.lock();
         state.remember(CachedKind::NodePool, &pool.name);
         state.index.put_pool(pool);
     }
 
-    /// Waits until both first lists are complete.
+    /// Waits until the initial lists of policies and NodePools are complete.
     pub async fn wait_synced(&self) {
         wait_until(&self.synced, || self.is_synced()).await;
     }
@@ -208,12 +210,12 @@ impl Caches {
         state.policies.is_initialized && state.pools.is_initialized
     }
 
-    /// A warning where a watch has been silent for too long.
+    /// A warning where a watch has received nothing for longer than `STALE_AFTER` (§10: 300 s).
     pub fn staleness(&self) -> Option<String> {
         let (resource, age) = self.fresh.ages().into_iter().max_by_key(|(_, age)| *age)?;
         (age > STALE_AFTER).then(|| {
             format!(
-                "the noderotation webhook has heard nothing of {resource} for {} minutes, so this verdict may be out of date; the controller decides on the real state",
+                "the noderotation webhook has received no event of {resource} for {} minutes, so this verdict may be out of date; the controller decides by the actual state",
                 age.as_secs() / 60
             )
         })
@@ -317,6 +319,6 @@ mod tests {
         caches.fresh.touch("nodepools");
         assert_eq!(caches.staleness(), None);
         tokio::time::advance(STALE_AFTER + Duration::from_secs(120)).await;
-        assert!(caches.staleness().unwrap().contains("nothing of nodepools for 7 minutes"));
+        assert!(caches.staleness().unwrap().contains("no event of nodepools for 7 minutes"));
     }
 }

@@ -1,25 +1,52 @@
-//! The program that answers admission (§10).
+//! The admission webhook (§10).
 //!
 //! ```text
-//!   API server ──TLS──▶ serve ──▶ review ──▶ hooks/ ──▶ answer ──▶ API server
-//!                        limits    uid,       policies,   refusals,
-//!                        timeouts  objects    pools,      warnings,
-//!                                  (lenient)  claims,     patch, audit
-//!                                             guard
-//!                                               │
-//!   watch of policies and NodePools ──▶ view ───┘ noderotation_shared::admission decides
+//!   API server ──TLS──▶ serve ──▶ request ──▶ handlers/ ──▶ response ──▶ API server
+//!                        limits    UID,        policies,     rejection,
+//!                        timeouts  objects     pools,        warnings,
+//!                                  (lenient)   claims,       patch, audit
+//!                                              guard
+//!                                                │
+//!   watches of policies and NodePools ──▶ caches ┘ noderotation_shared::admission judges
 //! ```
 //!
-//! It decides with the controller's own options, writes nothing, and says the same under `dryRun`. It is early warning: what
-//! slips through here is found by the controller.
+//! It refuses changes that would break a rotation before they are stored, and warns of what will not work as meant. It judges
+//! by the same code as the controller, and gives the same verdict for a dry run. Its only writes are its own certificate and
+//! the `caBundle` that belongs to it.
+//!
+//! It is not the last line of defence: two replicas may admit a tie at the same moment, and nobody may run it at all. So the
+//! controller detects everything itself and trusts nothing to have been refused here.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use noderotation_webhook::caches::Caches;
+//! use noderotation_webhook::handlers::{Endpoint, Handlers, VerdictOptions};
+//! use noderotation_webhook::request::AdmissionRequest;
+//!
+//! let handlers = Handlers { caches: Arc::new(Caches::default()), options: VerdictOptions::default() };
+//! let body = br#"{
+//!     "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+//!     "request": {
+//!         "uid": "1", "operation": "UPDATE", "name": "api-1",
+//!         "object": {"metadata": {"name": "api-1", "annotations": {"noderotation.io/rotate": "tomorrow"}}}
+//!     }
+//! }"#;
+//! let request = AdmissionRequest::read(body).unwrap();
+//! let response = handlers.handle(Endpoint::ValidateClaim, &request, jiff::Timestamp::now());
+//! assert!(response.rejection.unwrap().message.ends_with("write now or next-window"));
+//! ```
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 pub mod args;
 pub mod caches;
+mod error;
 pub mod handlers;
 pub mod metrics;
 pub mod request;
 pub mod response;
 pub mod run;
 pub mod serve;
+
+pub use error::Error;

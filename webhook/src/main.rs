@@ -1,4 +1,4 @@
-//! `noderotation-webhook`: see the library's documentation.
+//! The program `noderotation-webhook`; the library's documentation says what it does.
 
 use std::process::ExitCode;
 
@@ -15,6 +15,6 @@ fn start() -> anyhow::Result<()> {
     install_tls_provider()?;
     let args = Args::parse();
     args.log.start()?;
-    // one core answers more than ten thousand reviews a second, and one thread needs the least memory
+    // a single thread: one core answers more than ten thousand reviews a second, and every thread costs memory
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run(args))
 }

@@ -1,7 +1,8 @@
-//! `AdmissionReview`, version v1: what is asked.
+//! The `AdmissionReview` (`admission.k8s.io/v1`) that the API server sends.
 //!
-//! A body is read leniently: objects stay text until a hook reads the part it needs, and where only the UID can be read
-//! there is still a proper answer.
+//! A body is read leniently. Objects stay text until an endpoint parses the part that it needs; and where only the UID can be
+//! read, the API server still gets a proper review back instead of an HTTP error, which it would treat as a webhook that is
+//! down.
 
 use std::borrow::Cow;
 
@@ -9,83 +10,85 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The version that is spoken.
+use crate::Error;
+
+/// The `apiVersion` of requests and responses.
 pub const API_VERSION: &str = "admission.k8s.io/v1";
-/// The kind of body and answer.
+/// The `kind` of requests and responses.
 pub const KIND: &str = "AdmissionReview";
 
-/// No object of ours or of Karpenter's is near this size; beyond, it is not taken apart.
+/// The largest object that is parsed, in bytes. RotationPolicies, NodePools and NodeClaims are far smaller.
 const LARGEST_OBJECT: usize = 768 * 1024;
 
-/// What the API server asks.
+/// The `request` of a review.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionRequest<'a> {
-    /// Echoed in the answer.
+    /// The UID of the review, to be echoed in the response.
     #[serde(borrow)]
     pub uid: Cow<'a, str>,
-    /// The resource that the request is for.
+    /// The resource of the object.
     #[serde(default)]
     pub resource: Resource,
-    /// `status`, `scale`, `binding`, or empty.
+    /// The subresource, such as `status`; empty for the object itself.
     #[serde(default)]
     pub sub_resource: String,
-    /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT`.
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`; empty where the review names none.
     #[serde(default)]
     pub operation: String,
-    /// The object's name; empty where it is yet to be generated.
+    /// The name of the object; empty where the API server is yet to generate it.
     #[serde(default)]
     pub name: String,
-    /// Who asks.
+    /// The user who makes the request.
     #[serde(default)]
     pub user_info: UserInfo,
-    /// As it is to be.
+    /// The object after the request; absent in a deletion.
     #[serde(default, borrow)]
     object: Option<&'a RawValue>,
-    /// As it is.
+    /// The object before the request; absent in a creation.
     #[serde(default, borrow)]
     old_object: Option<&'a RawValue>,
-    /// Nothing will be stored.
+    /// The request is a dry run, so nothing will be stored.
     #[serde(default)]
     dry_run: Option<bool>,
 }
 
-/// A resource by its plural.
+/// The resource of an object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Resource {
-    /// Its group.
+    /// The API group; empty for the core group.
     pub group: String,
-    /// Its plural.
+    /// The plural, such as `nodepools`.
     pub resource: String,
 }
 
-/// Who asks.
+/// The user who makes a request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct UserInfo {
-    /// His name.
+    /// The user name, such as `jane@example.com` or `system:serviceaccount:NAMESPACE:NAME`.
     pub username: String,
-    /// Only tokens have one; an impersonated account has none.
+    /// The UID of the account. Empty for an impersonated service account, which is how it is told from the real one (§10).
     pub uid: String,
 }
 
-/// Why a body is not answered by a endpoint.
-#[derive(Debug, PartialEq, Eq)]
+/// Why a body does not reach an endpoint.
+#[derive(Debug)]
 pub enum Malformed {
-    /// The UID is known: a review that says why.
+    /// The UID could be read: answer HTTP 200 with a review that refuses the request.
     Answerable {
-        /// The UID.
+        /// The UID to be echoed.
         uid: String,
-        /// Why.
-        why: String,
+        /// What is wrong with the rest.
+        error: Error,
     },
-    /// Nothing can be read: 400.
-    Unreadable(String),
+    /// Not even the UID could be read: answer HTTP 400.
+    Unreadable(Error),
 }
 
 impl<'a> AdmissionRequest<'a> {
-    /// Reads a body.
+    /// Reads the body of an HTTP request.
     pub fn read(body: &'a [u8]) -> Result<Self, Malformed> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -99,54 +102,59 @@ impl<'a> AdmissionRequest<'a> {
         }
         let review: Review<'a> = match serde_json::from_slice(body) {
             Ok(review) => review,
-            Err(error) => return Err(unreadable(body, &error.to_string())),
+            Err(error) => return Err(unreadable(body, error)),
         };
         let uid = review.request.uid.clone().into_owned();
         if uid.is_empty() {
-            return Err(Malformed::Unreadable("request.uid is empty".into()));
+            return Err(Malformed::Unreadable(Error::EmptyUid));
         }
         if review.api_version != API_VERSION || review.kind != KIND {
             let found = format!("{} {}", review.api_version, review.kind);
-            let why = format!("found {found:?}, which is not answered here; send {API_VERSION} {KIND}");
-            return Err(Malformed::Answerable { uid, why });
+            return Err(Malformed::Answerable { uid, error: Error::Version { found } });
         }
         Ok(review.request)
     }
 
-    /// Whether nothing will be stored.
+    /// Whether this is a dry run, so that nothing will be stored.
     pub fn is_dry_run(&self) -> bool {
         self.dry_run.unwrap_or(false)
     }
 
-    /// The object as it is to be; `None` where there is none, as in a deletion.
-    pub fn object(&self) -> Result<Option<Object>, String> {
+    /// The object after the request; `None` where there is none, as in a deletion.
+    pub fn object(&self) -> Result<Option<Object>, Error> {
         Object::read(self.object, "object")
     }
 
-    /// The object as it is; `None` in a creation.
-    pub fn old_object(&self) -> Result<Option<Object>, String> {
+    /// The object after a creation or update; an error where the review lacks it.
+    pub fn required_object(&self) -> Result<Object, Error> {
+        self.object()?.ok_or_else(|| Error::ObjectMissing { operation: self.operation.clone() })
+    }
+
+    /// The object before the request; `None` in a creation.
+    pub fn old_object(&self) -> Result<Option<Object>, Error> {
         Object::read(self.old_object, "oldObject")
     }
 
-    /// The metadata of both, which is read of objects of any size.
-    pub fn metadata(&self) -> Result<(Value, Value), String> {
+    /// `metadata` of the object after and before the request; null where there is no object. Unlike [`AdmissionRequest::object`]
+    /// it accepts objects of any size: Nodes can be large.
+    pub fn metadata(&self) -> Result<(Value, Value), Error> {
         #[derive(Deserialize)]
         struct Raw {
             #[serde(default)]
             metadata: Value,
         }
-        let read = |raw: Option<&RawValue>, field: &str| match raw {
+        let read = |raw: Option<&RawValue>, field: &'static str| match raw {
             None => Ok(Value::Null),
             Some(raw) => serde_json::from_str::<Option<Raw>>(raw.get())
                 .map(|object| object.map_or(Value::Null, |o| o.metadata))
-                .map_err(|e| format!("request.{field}: cannot be read: {e}")),
+                .map_err(|source| Error::Object { field, source }),
         };
         Ok((read(self.object, "object")?, read(self.old_object, "oldObject")?))
     }
 }
 
-/// The body is no review; perhaps its UID can still be read.
-fn unreadable(body: &[u8], why: &str) -> Malformed {
+/// Classifies a body that is not a review, by whether its UID can be read all the same.
+fn unreadable(body: &[u8], error: serde_json::Error) -> Malformed {
     #[derive(Deserialize)]
     struct Review {
         request: Identified,
@@ -157,25 +165,24 @@ fn unreadable(body: &[u8], why: &str) -> Malformed {
     }
     match serde_json::from_slice::<Review>(body) {
         Ok(Review { request: Identified { uid } }) if !uid.is_empty() => {
-            Malformed::Answerable { uid, why: format!("the request cannot be read: {why}") }
+            Malformed::Answerable { uid, error: Error::Review(error) }
         }
-        _ => Malformed::Unreadable(format!("not an {KIND}: {why}")),
+        _ => Malformed::Unreadable(Error::Review(error)),
     }
 }
 
-/// An object of whatever shape.
+/// An object, of whatever shape the API server lets through.
 #[derive(Debug)]
 pub struct Object(pub Value);
 
 impl Object {
-    fn read(raw: Option<&RawValue>, field: &str) -> Result<Option<Self>, String> {
+    fn read(raw: Option<&RawValue>, field: &'static str) -> Result<Option<Self>, Error> {
         let Some(raw) = raw else { return Ok(None) };
         let text = raw.get();
         if text.len() > LARGEST_OBJECT {
-            let (is, most) = (text.len() / 1024, LARGEST_OBJECT / 1024);
-            return Err(format!("request.{field}: {is} KiB; more than {most} KiB are not looked at: make it smaller"));
+            return Err(Error::ObjectTooLarge { field, kib: text.len() / 1024, most_kib: LARGEST_OBJECT / 1024 });
         }
-        let value: Value = serde_json::from_str(text).map_err(|e| format!("request.{field}: cannot be read: {e}"))?;
+        let value: Value = serde_json::from_str(text).map_err(|source| Error::Object { field, source })?;
         Ok((!value.is_null()).then_some(Self(value)))
     }
 
@@ -183,7 +190,7 @@ impl Object {
         self.0.pointer("/metadata")?.get(field).filter(|value| !value.is_null())
     }
 
-    /// Its name; where it is yet to be generated, the beginning of it.
+    /// The name for messages. Where the API server is yet to generate it: its prefix, or `without a name`.
     pub fn name(&self) -> String {
         let text = |field: &str| self.meta(field).and_then(Value::as_str).filter(|text| !text.is_empty());
         match (text("name"), text("generateName")) {
@@ -193,17 +200,17 @@ impl Object {
         }
     }
 
-    /// Somebody has deleted it; it only waits for its finalizers.
+    /// Whether the object is being deleted, and only waits for its finalizers.
     pub fn is_being_deleted(&self) -> bool {
         self.meta("deletionTimestamp").is_some()
     }
 
-    /// One annotation.
+    /// The value of an annotation; `None` where there is none, or its value is not a string.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.meta("annotations")?.get(key)?.as_str()
     }
 
-    /// Its spec; null where there is none.
+    /// `spec`; null where there is none.
     pub fn spec(&self) -> &Value {
         self.0.get("spec").unwrap_or(&Value::Null)
     }

@@ -1,83 +1,98 @@
-//! `AdmissionReview`, version v1: what is answered.
+//! The `AdmissionReview` (`admission.k8s.io/v1`) that the API server gets back.
 
 use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use json_patch::Patch;
+use noderotation_cluster::api::with_causes;
 use noderotation_shared::admission::{Verdict, messages};
 use serde::Serialize;
-use serde_json::{Value, json};
 
+use crate::Error;
 use crate::request::{API_VERSION, KIND};
 
-/// What a hook has to say.
+/// What the webhook answers to one review.
 #[derive(Debug, Default, PartialEq)]
 pub struct AdmissionResponse {
-    /// Why not; `None`: it is allowed.
+    /// Why the request is refused; `None` where it is allowed.
     pub rejection: Option<Rejection>,
-    /// For the author; fitted to what the API server passes on.
+    /// Warnings for the author of the request. [`AdmissionResponse::body`] shortens them to what an API server passes on.
     pub warnings: Vec<String>,
-    /// For the audit log.
+    /// Annotations for the audit log; the API server puts the name of the webhook before each key.
     pub audit: BTreeMap<String, String>,
-    /// Operations of a JSON patch.
-    pub patch: Vec<Value>,
+    /// The defaults to fill in; empty except from [`Endpoint::MutatePolicy`](crate::handlers::Endpoint::MutatePolicy).
+    pub patch: Patch,
 }
 
-/// Why a request is refused.
+/// Why a request is refused, as the author's client shows it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// HTTP status that the author's client shows.
+    /// The HTTP status that the API server answers with.
     pub code: u16,
-    /// Its reason in Kubernetes' words.
+    /// The machine-readable reason of the Kubernetes `Status`, such as `Invalid`.
     pub reason: &'static str,
-    /// What is wrong and what to write instead.
+    /// The field path, what was found there, why it is wrong, and what to write instead; one problem per line.
     pub message: String,
 }
 
+/// The verdict of a response, as the label of the metric `admission_requests_total` (§11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub enum VerdictLabel {
+    /// Allowed without a warning.
+    Allowed,
+    /// Allowed with a warning.
+    Warned,
+    /// Refused, whatever the reason.
+    Refused,
+}
+
 impl AdmissionResponse {
-    /// Allowed, with nothing to say.
+    /// Allows the request, without warnings.
     pub fn allowed() -> Self {
         Self::default()
     }
 
-    /// The object is wrong: 422.
+    /// Refuses the object as invalid: 422.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::rejected(422, "Invalid", message)
     }
 
-    /// The author may not: 403.
+    /// Refuses the request because its author may not make it: 403.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::rejected(403, "Forbidden", message)
     }
 
-    /// The request is no request: 400.
-    pub fn bad(message: impl Into<String>) -> Self {
-        Self::rejected(400, "BadRequest", message)
+    /// Refuses a review that cannot be judged: 400. The message shows the error with its causes.
+    pub fn bad(error: &Error) -> Self {
+        Self::rejected(400, "BadRequest", with_causes(error))
     }
 
     fn rejected(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self { rejection: Some(Rejection { code, reason, message: message.into() }), ..Self::default() }
     }
 
-    /// For metrics: a bounded set of words.
-    pub fn word(&self) -> &'static str {
+    /// The verdict, for metrics.
+    pub fn verdict(&self) -> VerdictLabel {
         match (&self.rejection, self.warnings.is_empty()) {
-            (Some(_), _) => "refused",
-            (None, false) => "warned",
-            (None, true) => "allowed",
+            (Some(_), _) => VerdictLabel::Refused,
+            (None, false) => VerdictLabel::Warned,
+            (None, true) => VerdictLabel::Allowed,
         }
     }
 
-    /// The body of the answer.
+    /// The JSON body of the HTTP response to the review with this UID.
     pub fn body(self, uid: &str) -> Vec<u8> {
         let review = Review { api_version: API_VERSION, kind: KIND, response: self.response(uid) };
-        // plain strings and maps of strings: nothing here can fail to be written
+        // strings and maps of strings, which serialize without fail
         serde_json::to_vec(&review).unwrap_or_default()
     }
 
     fn response(self, uid: &str) -> Response<'_> {
-        // a patch travels as base64; as the array that a byte vector becomes by itself, the API server refuses it
-        let patch = (!self.patch.is_empty()).then(|| STANDARD.encode(json!(self.patch).to_string()));
+        // base64 by hand: a byte vector would become an array of numbers, which the API server refuses
+        let patch =
+            (!self.patch.0.is_empty()).then(|| STANDARD.encode(serde_json::to_vec(&self.patch).unwrap_or_default()));
         Response {
             uid,
             allowed: self.rejection.is_none(),

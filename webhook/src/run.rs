@@ -1,4 +1,4 @@
-//! Puts the program together: watches, certificate, server; and takes it apart again (§13 *Our own programs*).
+//! The start of the program (watches, certificate, server), and its shutdown (§13 *Our own programs*).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,21 +18,22 @@ use noderotation_process::tasks::{Tasks, describe, or_stopped, wait_for_signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
+use crate::Error;
 use crate::args::{Args, CertificateArg};
 use crate::caches::{Caches, PolicyEntry, PoolObject};
 use crate::handlers::{Handlers, VerdictOptions};
 use crate::metrics::Metrics;
 use crate::serve::{Service, routes, serve};
 
-/// Requests a second to the API server, and at once: certificates and bundles are few.
+/// Rate limit of our own requests to the API server: per second, and in a burst. Only certificates and caBundles are written.
 const RATE: (u16, u16) = (10, 20);
 
-/// How long requests in flight may still take once the process stops.
+/// How long requests in flight may still take once no new ones are accepted.
 const LAST_REQUESTS: Duration = Duration::from_secs(10);
 
-/// Runs until a signal or the end of any part.
+/// Runs until SIGTERM or SIGINT, or until a task ends that should run as long as the process.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    args.check().map_err(anyhow::Error::msg)?;
+    args.check()?;
     let caches = Arc::new(Caches::default());
     let metrics = Arc::new(Metrics::new(caches.fresh.clone()));
     let resolver = Arc::new(CertResolver::default());
@@ -65,13 +66,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let service = Service::new(Handlers { caches: caches.clone(), options }, metrics.clone());
     tasks.spawn(serve(args.listen, routes(service), resolver.clone(), handle.clone()));
 
-    let complete = async {
+    let ready = async {
         caches.wait_synced().await;
         while !manager.as_ref().map_or_else(|| resolver.not_after().is_some(), |manager| manager.is_ready()) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let Some(()) = or_stopped(complete, &stop, &mut tasks).await? else { return Ok(()) };
+    let Some(()) = or_stopped(ready, &stop, &mut tasks).await? else { return Ok(()) };
     health.set_ready(true);
     let (policies, nodepools) = caches.with_index(noderotation_shared::admission::PolicyIndex::sizes);
     info!(policies, nodepools, "ready");
@@ -82,19 +83,19 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     health.set_ready(false);
     if let Some(why) = ended {
-        error!(why, "a part of the webhook ended, so it ends");
+        error!(error = why, "a task of the webhook ended, so the process exits");
         anyhow::bail!(why);
     }
     shut_down(&handle, args.shutdown_delay, &mut tasks).await
 }
 
-/// Not ready any more, but still serving, until no API server sends anything; then what is in flight ends.
+/// Serves on while no longer ready, until API servers send nothing more; then waits for the requests in flight.
 async fn shut_down(
     handle: &Handle<std::net::SocketAddr>,
     delay: SignedDuration,
     tasks: &mut Tasks,
 ) -> anyhow::Result<()> {
-    info!(?delay, "stopping: serves on until the Service has forgotten this Pod");
+    info!(?delay, "shutting down; still serving until this Pod is removed from the Service");
     tokio::select! {
         () = tokio::time::sleep(Duration::try_from(delay).unwrap_or_default()) => {}
         ended = tasks.join_next() => anyhow::bail!(describe(ended)),
@@ -104,11 +105,11 @@ async fn shut_down(
     while handle.connection_count() > 0 && tokio::time::Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    info!("stopped");
+    info!("shut down");
     Ok(())
 }
 
-#[allow(clippy::cast_precision_loss, reason = "seconds since 1970")]
+#[allow(clippy::cast_precision_loss, reason = "seconds since 1970 are exact in an f64")]
 fn seconds(at: jiff::Timestamp) -> f64 {
     at.as_second() as f64
 }
@@ -130,12 +131,12 @@ impl Watches<'_> {
         );
         tasks.spawn(async move {
             watch.await;
-            Err(format!("the watch of {} ended", K::RESOURCE))
+            Err(Error::WatchEnded(K::RESOURCE))
         });
     }
 }
 
-/// Starts what keeps the certificate.
+/// Starts the task that keeps the certificate. `None` where somebody else keeps it, in files.
 fn start_certificate(
     args: &Args,
     watches: &Watches<'_>,
@@ -171,7 +172,7 @@ fn start_certificate(
     let runner = manager.clone();
     tasks.spawn(async move {
         runner.run().await;
-        Err("the reconciliation of the certificate ended")
+        Err(Error::ManagerEnded)
     });
     Some(manager)
 }

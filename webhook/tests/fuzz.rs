@@ -1,44 +1,21 @@
-//! Random bodies for the review parser and for each endpoint: no panic, always a proper and bounded response.
+//! Random bodies for the parser of reviews and for each endpoint: no panic, and always a proper response of bounded size.
 //!
-//! Each target runs for `NODEROTATION_FUZZ_SECONDS` (1 by default; `make fuzz` gives ten to each). A failure prints its
-//! seed; `NODEROTATION_FUZZ_SEED` begins there.
+//! Each target runs for `NODEROTATION_FUZZ_SECONDS` (1 by default; `make fuzz` sets 15). A failure prints its seed;
+//! `NODEROTATION_FUZZ_SEED` starts with that one.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 mod support;
 
+use fastrand::Rng;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use noderotation_cluster::api::with_causes;
 use noderotation_webhook::handlers::{Endpoint, Handlers, VerdictOptions};
 use noderotation_webhook::request::{AdmissionRequest, Malformed};
 use noderotation_webhook::response::AdmissionResponse;
 use serde_json::{Map, Value, json};
 use support::{handlers, options, policy, pool, resource_of, review};
-
-/// splitmix64: a stream of numbers from one seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    fn byte(&mut self) -> u8 {
-        self.next().to_le_bytes()[0]
-    }
-
-    fn below(&mut self, most: usize) -> usize {
-        usize::try_from(self.next() % most.max(1) as u64).unwrap()
-    }
-
-    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len())]
-    }
-}
 
 const TEXTS: [&str; 28] = [
     "",
@@ -71,25 +48,25 @@ const TEXTS: [&str; 28] = [
     "DoesNotExist",
 ];
 
-fn value(random: &mut Random, depth: usize) -> Value {
-    match random.below(if depth == 0 { 8 } else { 10 }) {
+fn value(random: &mut Rng, depth: usize) -> Value {
+    match random.usize(..if depth == 0 { 8 } else { 10 }) {
         0 => Value::Null,
-        1 => json!(random.next().is_multiple_of(2)),
-        2 => json!(random.next().cast_signed()),
-        3 => json!(random.below(70)),
-        4 => json!(f64::from_bits(random.next())),
-        5 => json!(random.pick(&TEXTS).repeat(1 + random.below(3))),
-        6 | 7 => json!(random.pick(&TEXTS)),
-        8 => (0..random.below(5)).map(|_| value(random, depth - 1)).collect(),
+        1 => json!(random.bool()),
+        2 => json!(random.i64(..)),
+        3 => json!(random.usize(..70)),
+        4 => json!(f64::from_bits(random.u64(..))),
+        5 => json!(random.choice(TEXTS).unwrap().repeat(1 + random.usize(..3))),
+        6 | 7 => json!(random.choice(TEXTS).unwrap()),
+        8 => (0..random.usize(..5)).map(|_| value(random, depth - 1)).collect(),
         _ => Value::Object(
-            (0..random.below(5))
-                .map(|_| ((*random.pick(&TEXTS)).to_owned(), value(random, depth - 1)))
+            (0..random.usize(..5))
+                .map(|_| (random.choice(TEXTS).unwrap().to_owned(), value(random, depth - 1)))
                 .collect::<Map<_, _>>(),
         ),
     }
 }
 
-/// Every secret_ref in a value, as pointers.
+/// The JSON pointer of every value inside a value.
 fn places(of: &Value, here: &str, all: &mut Vec<String>) {
     all.push(here.to_owned());
     match of {
@@ -107,45 +84,46 @@ fn places(of: &Value, here: &str, all: &mut Vec<String>) {
     }
 }
 
-/// Changes a few places of a good review, then perhaps a few bytes.
-fn body(random: &mut Random, endpoint: Endpoint) -> Vec<u8> {
-    let operation = *random.pick(&["CREATE", "UPDATE", "DELETE"]);
+/// A valid review in which up to five values, and perhaps a few bytes, are replaced.
+fn body(random: &mut Rng, endpoint: Endpoint) -> Vec<u8> {
+    let operation = random.choice(["CREATE", "UPDATE", "DELETE"]).unwrap();
     let mut review = review(resource_of(endpoint), operation, &object(random, endpoint), &object(random, endpoint));
-    for _ in 0..random.below(6) {
+    for _ in 0..random.usize(..6) {
         let mut all = Vec::new();
         places(&review, "", &mut all);
-        let secret_ref = random.pick(&all).clone();
+        let pointer = random.choice(&all).unwrap().clone();
         let new = value(random, 3);
-        let target = review.pointer_mut(&secret_ref).unwrap();
-        match (random.below(3), &mut *target) {
-            (0, Value::Object(fields)) => drop(fields.insert((*random.pick(&TEXTS)).to_owned(), new)),
-            (1, Value::Array(items)) => items.extend(std::iter::repeat_n(new, random.below(100))),
+        let target = review.pointer_mut(&pointer).unwrap();
+        match (random.usize(..3), &mut *target) {
+            (0, Value::Object(fields)) => drop(fields.insert(random.choice(TEXTS).unwrap().to_owned(), new)),
+            (1, Value::Array(items)) => items.extend(std::iter::repeat_n(new, random.usize(..100))),
             _ => *target = new,
         }
     }
     let mut bytes = review.to_string().into_bytes();
-    if random.below(4) == 0 {
-        for _ in 0..=random.below(4) {
-            let at = random.below(bytes.len());
-            match random.below(3) {
-                0 if !bytes.is_empty() => bytes[at] = random.byte(),
+    if random.usize(..4) == 0 {
+        for _ in 0..=random.usize(..4) {
+            let at = random.usize(..bytes.len().max(1));
+            match random.usize(..3) {
+                0 if !bytes.is_empty() => bytes[at] = random.u8(..),
                 1 => bytes.truncate(at),
-                _ => bytes.insert(at, random.byte()),
+                _ => bytes.insert(at, random.u8(..)),
             }
         }
     }
     bytes
 }
 
-fn object(random: &mut Random, endpoint: Endpoint) -> Value {
-    let labels = json!({"w": random.pick(&["api", "web", "fixed"])});
+fn object(random: &mut Rng, endpoint: Endpoint) -> Value {
+    let labels = json!({"w": random.choice(["api", "web", "fixed"]).unwrap()});
     let mut object = match endpoint {
         Endpoint::MutatePolicy | Endpoint::ValidatePolicy => policy("p", &labels),
         _ => pool("n", &labels),
     };
-    if random.below(2) == 0 {
-        let annotations: Map<String, Value> =
-            (0..random.below(4)).map(|_| ((*random.pick(&TEXTS)).to_owned(), json!(random.pick(&TEXTS)))).collect();
+    if random.usize(..2) == 0 {
+        let annotations: Map<String, Value> = (0..random.usize(..4))
+            .map(|_| (random.choice(TEXTS).unwrap().to_owned(), json!(random.choice(TEXTS).unwrap())))
+            .collect();
         object["metadata"]["annotations"] = annotations.into();
     }
     object
@@ -188,18 +166,18 @@ fn fuzz(endpoint: Endpoint) {
     let mut seed = number("NODEROTATION_FUZZ_SEED", 1);
     let (handlers, mut judged) = (test_handlers(), 0u64);
     while Instant::now() < until {
-        let bytes = body(&mut Random(seed), endpoint);
+        let bytes = body(&mut Rng::with_seed(seed), endpoint);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match AdmissionRequest::read(&bytes) {
             Ok(request) => {
                 check(handlers.handle(endpoint, &request, Timestamp::UNIX_EPOCH), &request.uid);
                 true
             }
-            Err(Malformed::Answerable { uid, why }) => {
-                check(AdmissionResponse::bad(why), &uid);
+            Err(Malformed::Answerable { uid, error }) => {
+                check(AdmissionResponse::bad(&error), &uid);
                 false
             }
-            Err(Malformed::Unreadable(why)) => {
-                assert!(why.len() < 1_000);
+            Err(Malformed::Unreadable(error)) => {
+                assert!(with_causes(&error).len() < 1_000);
                 false
             }
         }));
@@ -237,12 +215,12 @@ fn guard() {
     fuzz(Endpoint::Guard);
 }
 
-/// Bytes that have nothing of a review, and reviews cut off at every secret_ref.
+/// Random bytes, and a review that is cut off at every position.
 #[test]
 fn parser() {
-    let mut random = Random(7);
+    let mut random = Rng::with_seed(7);
     for length in 0..2_000 {
-        let bytes: Vec<u8> = (0..length % 200).map(|_| random.byte()).collect();
+        let bytes: Vec<u8> = (0..length % 200).map(|_| random.u8(..)).collect();
         assert!(matches!(AdmissionRequest::read(&bytes), Err(Malformed::Unreadable(_))));
     }
     let whole = review("nodepools", "CREATE", &pool("n", &json!({})), &Value::Null).to_string();

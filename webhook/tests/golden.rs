@@ -1,11 +1,11 @@
-//! Every message as people read it: one file per message in `golden/`. `UPDATE_GOLDEN=1` writes them anew; then read what
-//! changed.
+//! Every message as people read it: one snapshot per case in `golden/`. After a change of a message,
+//! `INSTA_UPDATE=always cargo test -p noderotation-webhook --test golden` (or `cargo insta review`) rewrites them; then read
+//! the diff.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::too_many_lines, missing_docs)]
 
 mod support;
 
 use std::fmt::Write;
-use std::path::Path;
 
 use noderotation_shared::admission::StaticPools;
 use noderotation_webhook::handlers::{Endpoint, Handlers, VerdictOptions};
@@ -20,7 +20,7 @@ fn ask(handlers: &Handlers, endpoint: Endpoint, operation: &str, object: &Value,
 
 fn ask_of(handlers: &Handlers, endpoint: Endpoint, review: &Value) -> AdmissionResponse {
     let mut review = review.clone();
-    review["request"]["dryRun"] = json!(true); // no case knows of another
+    review["request"]["dryRun"] = json!(true); // so that no case sees what another admitted
     let body = review.to_string();
     let request = AdmissionRequest::read(body.as_bytes()).unwrap();
     handlers.handle(endpoint, &request, "2026-11-29T12:00:00Z".parse().unwrap())
@@ -40,23 +40,21 @@ fn shown(response: &AdmissionResponse) -> String {
     for (key, value) in &response.audit {
         writeln!(text, "audit: {key}: {value}").unwrap();
     }
-    for operation in &response.patch {
-        writeln!(text, "patch: {operation}").unwrap();
+    for operation in &response.patch.0 {
+        writeln!(text, "patch: {}", serde_json::to_string(operation).unwrap()).unwrap();
     }
     text
 }
 
 fn golden(name: &str, response: &AdmissionResponse) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.txt"));
-    let now = shown(response);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, &now).unwrap();
-    }
-    let before = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(now, before, "{}", path.display());
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path("golden");
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!(name, shown(response)));
 }
 
-/// The object with one field set; a pointer such as `/spec/replicas`.
+/// The object with one field set, given by a JSON pointer such as `/spec/replicas`.
 fn with(mut object: Value, pointer: &str, value: Value) -> Value {
     let (parent, field) = pointer.rsplit_once('/').unwrap();
     let field = field.replace("~1", "/");
@@ -251,8 +249,8 @@ fn guarded_keys() {
     golden("guard-removed", &guard("nodepools", "UPDATE", &plain, &anchored));
     let history = annotated(plain.clone(), json!({"noderotation.io/last-rotation-at": "2026-11-28T17:00:00Z"}));
     golden("guard-cleared-without-a-rotation", &guard("nodepools", "UPDATE", &plain, &history));
-    let glass = annotated(plain.clone(), json!({"noderotation.io/break-glass": "INC-7: the controller is gone"}));
-    golden("guard-break-glass", &guard("nodepools", "UPDATE", &glass, &anchored));
+    let break_glass = annotated(plain.clone(), json!({"noderotation.io/break-glass": "INC-7: the controller is gone"}));
+    golden("guard-break-glass", &guard("nodepools", "UPDATE", &break_glass, &anchored));
     golden(
         "guard-claim-of-a-marked-template",
         &guard(
@@ -262,12 +260,12 @@ fn guarded_keys() {
             &Value::Null,
         ),
     );
-    let mut played =
+    let mut impersonated =
         review("nodes", "UPDATE", &annotated(plain.clone(), json!({"noderotation.io/cordoned": "true"})), &plain);
-    played["request"]["userInfo"] = json!({"username": support::CONTROLLER});
-    golden("guard-impersonated", &ask_of(&existing, Endpoint::Guard, &played));
-    played["request"]["userInfo"]["uid"] = json!("u");
-    golden("guard-the-controller-itself", &ask_of(&existing, Endpoint::Guard, &played));
+    impersonated["request"]["userInfo"] = json!({"username": support::CONTROLLER});
+    golden("guard-impersonated", &ask_of(&existing, Endpoint::Guard, &impersonated));
+    impersonated["request"]["userInfo"]["uid"] = json!("u");
+    golden("guard-the-controller-itself", &ask_of(&existing, Endpoint::Guard, &impersonated));
     let many: serde_json::Map<String, Value> =
         (0..40).map(|i| (format!("noderotation.io/k{i:02}"), json!("v".repeat(200)))).collect();
     golden("guard-many-keys", &guard("nodes", "UPDATE", &annotated(plain.clone(), many.into()), &plain));

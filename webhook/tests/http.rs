@@ -1,4 +1,4 @@
-//! Whatever arrives over TLS gets a bounded answer.
+//! Whatever a client sends over TLS, it gets a response of bounded size within bounded time.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 mod support;
@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Longer than any bound of the server's; an answer that does not come by then never does.
+/// Longer than any time limit of the server; a response that has not come by then never will.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Server {
@@ -60,7 +60,7 @@ impl Server {
         self.tls.connect("webhook".try_into().unwrap(), stream).await.unwrap()
     }
 
-    /// Sends these bytes and reads until the server closes or has said all.
+    /// Sends these bytes and reads until the server closes the connection; status and body.
     async fn raw(&self, request: &[u8]) -> (u16, String) {
         let mut stream = self.connect().await;
         let _ = stream.write_all(request).await;
@@ -79,7 +79,7 @@ impl Server {
 async fn answer(stream: &mut TlsStream<TcpStream>) -> (u16, String) {
     let mut bytes = Vec::new();
     let all = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await;
-    assert!(all.is_ok(), "neither an answer nor an end");
+    assert!(all.is_ok(), "the server neither answered nor closed the connection");
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let code = text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default();
     (code, text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
@@ -100,7 +100,7 @@ async fn every_malformed_request_gets_a_bounded_answer() {
     );
     assert_eq!((&answer["kind"], &answer["apiVersion"]), (&json!("AdmissionReview"), &json!("admission.k8s.io/v1")));
 
-    // where the UID can be read: 200 and a review that says why
+    // where the UID can be read: 200, and a review that refuses the request
     let changed = |pointer: &str, value: Value| {
         let mut changed = good.clone();
         *changed.pointer_mut(pointer).unwrap() = value;
@@ -110,8 +110,8 @@ async fn every_malformed_request_gets_a_bounded_answer() {
     for (what, content, body, why) in [
         ("wrong version", JSON, changed("/apiVersion", json!("admission.k8s.io/v1beta1")), "send admission.k8s.io/v1"),
         ("wrong kind", JSON, changed("/kind", json!("Pod")), "send admission.k8s.io/v1"),
-        ("wrong content type", "text/plain", good.to_string(), "not application/json"),
-        ("no content type", "", good.to_string(), "not application/json"),
+        ("wrong content type", "text/plain", good.to_string(), "is not application/json"),
+        ("no content type", "", good.to_string(), "is not application/json"),
         ("missing object", JSON, changed("/request/object", Value::Null), "request.object: missing"),
         ("object is a number", JSON, changed("/request/object", json!(7)), "spec"),
         ("operation is a map", JSON, changed("/request/operation", json!({})), "cannot be read"),
@@ -126,7 +126,7 @@ async fn every_malformed_request_gets_a_bounded_answer() {
             "huge object",
             JSON,
             changed("/request/object/spec/maintenanceWindows", json!("x".repeat(1024 * 1024))),
-            "KiB are not looked at",
+            "reads at most 768 KiB",
         ),
     ] {
         let (code, body) = server.post(POLICIES, content, &body).await;
@@ -138,7 +138,7 @@ async fn every_malformed_request_gets_a_bounded_answer() {
         assert!(body.len() < 20_000, "{what}: {} bytes", body.len());
     }
 
-    // where it cannot: a plain status
+    // where it cannot: an HTTP error
     let whole = good.to_string();
     let too_long = "POST /validate/rotationpolicies HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99999999\r\n\r\n";
     let chunked = |size: usize| {
@@ -182,13 +182,13 @@ async fn every_malformed_request_gets_a_bounded_answer() {
     for reason in ["malformed", "large", "slow"] {
         assert!(page.contains(&format!("noderotation_admission_turned_away_total{{reason=\"{reason}\"}}")), "{page}");
     }
-    // and it is as well as before
+    // none of this harms the next request
     assert_eq!(server.post(POLICIES, JSON, &whole).await.0, 200);
     server.handle.shutdown();
 }
 
-/// Bodies that are begun and not ended take their share of the room; what finds none is told so in time, and the room comes
-/// back.
+/// Unfinished bodies take their share of the budget. Requests that get none are answered within the time limit, and the
+/// budget is returned.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_slow_bodies_neither_fill_memory_nor_stop_the_server() {
     let server = Server::start().await;

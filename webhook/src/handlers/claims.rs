@@ -1,13 +1,15 @@
-//! The operator's keys on NodeClaims (§10): open to everyone who may write the object, their values checked.
+//! The operator's annotations on NodeClaims (§10): everyone who may write the object may set them; their values are checked.
 
 use noderotation_shared::field_error::{FieldError, quoted};
 use noderotation_shared::keys::{self, Format};
 
+use crate::Error;
 use crate::request::{AdmissionRequest, Object};
 use crate::response::AdmissionResponse;
 
-/// Judges the value of `rotate`, if this write sets or changes it.
-pub fn validate(request: &AdmissionRequest<'_>) -> Result<AdmissionResponse, String> {
+/// Refuses an unknown value of `rotate`, and warns of a `freeze`, which belongs on the NodePool. Only annotations that this
+/// write adds or changes are judged.
+pub fn validate(request: &AdmissionRequest<'_>) -> Result<AdmissionResponse, Error> {
     let Some(new) = request.object()?.filter(|object| !object.is_being_deleted()) else {
         return Ok(AdmissionResponse::allowed());
     };
@@ -16,23 +18,23 @@ pub fn validate(request: &AdmissionRequest<'_>) -> Result<AdmissionResponse, Str
         let value = new.annotation(key)?;
         (old.as_ref().and_then(|old: &Object| old.annotation(key)) != Some(value)).then_some(value)
     };
-    if let Some(problem) = changed(keys::ROTATE).and_then(unreadable) {
+    if let Some(problem) = changed(keys::ROTATE).and_then(rotate_problem) {
         return Ok(AdmissionResponse::invalid(problem.to_string()));
     }
     let misplaced = changed(keys::FREEZE).map(|_| {
-        format!("metadata.annotations[{}]: does nothing on a NodeClaim; set it on its NodePool", keys::FREEZE)
+        format!("metadata.annotations[{}]: has no effect on a NodeClaim; set it on its NodePool", keys::FREEZE)
     });
     Ok(AdmissionResponse { warnings: misplaced.into_iter().collect(), ..AdmissionResponse::allowed() })
 }
 
-fn unreadable(value: &str) -> Option<FieldError> {
+fn rotate_problem(value: &str) -> Option<FieldError> {
     let format = keys::find(keys::ROTATE)?.format;
     let Format::OneOf(words) = format else { return None };
     (!format.reads(value)).then(|| {
         FieldError::new(
             format!("metadata.annotations[{}]", keys::ROTATE),
             quoted(value),
-            "is no request that is known",
+            "is not a kind of rotation request",
             words.join(" or "),
         )
     })

@@ -1,25 +1,27 @@
-//! The guard of our keys (§10).
+//! The guard of the controller's annotations and labels (§10 *Annotation guard*).
 
 use noderotation_shared::admission::{GuardVerdict, GuardedMetadata, Requester, Target, judge_guarded};
 use noderotation_shared::keys::Carrier;
 
 use super::VerdictOptions;
+use crate::Error;
 use crate::caches::Caches;
 use crate::request::AdmissionRequest;
 use crate::response::AdmissionResponse;
 
-/// Judges a change of keys of ours on a NodePool, NodeClaim, Node or Pod; a Binding writes to its Pod.
+/// Refuses a change of guarded keys on a NodePool, NodeClaim, Node or Pod by anyone but the controller. A Binding counts as
+/// a write to its Pod, since the API server copies its annotations and labels there.
 pub fn guard(
     caches: &Caches,
     options: &VerdictOptions,
     request: &AdmissionRequest<'_>,
-) -> Result<AdmissionResponse, String> {
+) -> Result<AdmissionResponse, Error> {
     let carrier = match request.resource.resource.as_str() {
         "nodepools" => Carrier::NodePool,
         "nodeclaims" => Carrier::NodeClaim,
         "nodes" => Carrier::Node,
         "pods" | "bindings" => Carrier::Placeholder,
-        other => return Err(format!("request.resource: found {other:?}, which the guard does not know")),
+        other => return Err(Error::UnknownResource(other.to_owned())),
     };
     if !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
         return Ok(AdmissionResponse::allowed());

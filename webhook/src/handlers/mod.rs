@@ -1,4 +1,5 @@
-//! One file per kind of question; each reads the objects, asks `noderotation_shared::admission`, and answers.
+//! One module per kind of object. Each reads the objects of a review, lets `noderotation_shared::admission` judge them, and
+//! turns the verdict into a response.
 
 mod claims;
 mod guard;
@@ -14,27 +15,24 @@ use crate::caches::Caches;
 use crate::request::AdmissionRequest;
 use crate::response::AdmissionResponse;
 
-/// What is asked of; each has a path of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The endpoints of the webhook; each entry of the chart's webhook configurations calls one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::VariantArray)]
 pub enum Endpoint {
-    /// Fills what is absent, and refuses with every problem before schema and CEL do so curtly.
+    /// Fills in the default time zone, and refuses a RotationPolicy with all its problems at once, before schema and CEL
+    /// refuse it with fewer words.
     MutatePolicy,
-    /// Ties, static pools, findings.
+    /// Judges a RotationPolicy against the others and against NodePools: ties, static pools, findings (§6).
     ValidatePolicy,
-    /// Ties, static pools, freeze, template, findings.
+    /// Judges a NodePool against RotationPolicies: ties, static pools, findings; also its `freeze` and its template.
     ValidatePool,
-    /// The operator's keys on NodeClaims.
+    /// Judges the operator's annotations on a NodeClaim.
     ValidateClaim,
-    /// Who may change keys of ours.
+    /// Lets only the controller change its own annotations and labels.
     Guard,
 }
 
 impl Endpoint {
-    /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::MutatePolicy, Self::ValidatePolicy, Self::ValidatePool, Self::ValidateClaim, Self::Guard];
-
-    /// Its path.
+    /// The path of its URL.
     pub fn path(self) -> &'static str {
         match self {
             Self::MutatePolicy => "/mutate/rotationpolicies",
@@ -46,27 +44,27 @@ impl Endpoint {
     }
 }
 
-/// What the flags say about verdicts.
+/// What the webhook's flags say about verdicts.
 #[derive(Clone, Debug, Default)]
 pub struct VerdictOptions {
-    /// The controller's account: `system:serviceaccount:NAMESPACE:NAME`.
+    /// The user name of the controller: `system:serviceaccount:NAMESPACE:NAME`. Only this user may change guarded keys.
     pub controller: String,
-    /// Filled into windows that name no time zone.
+    /// The time zone for windows that name none; `None` where such windows are refused.
     pub default_zone: Option<String>,
-    /// Whether a static pool may be governed.
+    /// Whether a policy that would govern a static NodePool is refused or only warned of.
     pub static_pools: StaticPools,
 }
 
-/// Answers reviews.
+/// Judges reviews.
 pub struct Handlers {
-    /// The policies and pools there are.
+    /// The RotationPolicies and NodePools of the cluster.
     pub caches: Arc<Caches>,
     /// What the flags say.
     pub options: VerdictOptions,
 }
 
 impl Handlers {
-    /// The response to one review at this instant.
+    /// The response to a review. Findings and freezes are judged at the instant `now`.
     pub fn handle(&self, endpoint: Endpoint, request: &AdmissionRequest<'_>, now: Timestamp) -> AdmissionResponse {
         let response = match endpoint {
             Endpoint::MutatePolicy => policies::mutate(&self.options, request),
@@ -75,7 +73,7 @@ impl Handlers {
             Endpoint::ValidateClaim => claims::validate(request),
             Endpoint::Guard => guard::guard(&self.caches, &self.options, request),
         };
-        let mut response = response.unwrap_or_else(AdmissionResponse::bad);
+        let mut response = response.unwrap_or_else(|error| AdmissionResponse::bad(&error));
         if matches!(endpoint, Endpoint::ValidatePolicy | Endpoint::ValidatePool) {
             response.warnings.extend(self.caches.staleness());
         }

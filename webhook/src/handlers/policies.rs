@@ -1,51 +1,61 @@
-//! RotationPolicies (§10).
+//! RotationPolicies (§10 *RotationPolicy*, *Mutation*).
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation};
 use noderotation_shared::admission::{PolicyChange, judge_deletion, judge_policy, with_default_zone};
 use noderotation_shared::governance::StoredPolicy;
 use noderotation_shared::policy::Policy;
-use serde_json::json;
 
 use super::VerdictOptions;
+use crate::Error;
 use crate::caches::Caches;
 use crate::request::{AdmissionRequest, Object};
 use crate::response::AdmissionResponse;
 
-/// The objects of a creation or of an update that changes the spec; `None`: there is nothing to judge.
-fn change(request: &AdmissionRequest<'_>) -> Result<Option<(Option<Object>, Object)>, String> {
+/// The old and the new object of a creation, or of an update that changes the spec. `None` where there is nothing to judge:
+/// everything else, and objects that are being deleted.
+fn change(request: &AdmissionRequest<'_>) -> Result<Option<(Option<Object>, Object)>, Error> {
     if !request.sub_resource.is_empty() || !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
         return Ok(None);
     }
-    let new = request.object()?.ok_or_else(|| format!("request.object: missing in {}", request.operation))?;
+    let new = request.required_object()?;
     let old = request.old_object()?;
     let is_same = old.as_ref().is_some_and(|old| old.spec() == new.spec());
     Ok((!is_same && !new.is_being_deleted()).then_some((old, new)))
 }
 
-/// Before schema and CEL: fills what is absent, or says everything that is wrong.
-pub fn mutate(options: &VerdictOptions, request: &AdmissionRequest<'_>) -> Result<AdmissionResponse, String> {
+/// Called before schema and CEL: fills in the default time zone, or refuses the policy with everything that is wrong.
+pub fn mutate(options: &VerdictOptions, request: &AdmissionRequest<'_>) -> Result<AdmissionResponse, Error> {
     let Some((_, new)) = change(request)? else { return Ok(AdmissionResponse::allowed()) };
     let mut spec = new.spec().clone();
-    let filled = options.default_zone.as_ref().map(|zone| (zone, with_default_zone(&mut spec, zone)));
+    let absent = options.default_zone.as_ref().map(|zone| (zone, with_default_zone(&mut spec, zone)));
     if let Err(problems) = Policy::from_json(&spec) {
         let refusals: Vec<String> = problems.0.iter().map(ToString::to_string).collect();
         return Ok(AdmissionResponse::invalid(noderotation_shared::admission::messages::message(&refusals)));
     }
-    let patch = filled
-        .into_iter()
-        .flat_map(|(zone, paths)| paths.into_iter().map(move |path| json!({"op": "add", "path": path, "value": zone})));
-    Ok(AdmissionResponse { patch: patch.collect(), ..AdmissionResponse::allowed() })
+    let operations = absent.into_iter().flat_map(|(zone, paths)| paths.into_iter().map(move |path| add(path, zone)));
+    let patch = Patch(operations.collect::<Result<_, _>>()?);
+    Ok(AdmissionResponse { patch, ..AdmissionResponse::allowed() })
 }
 
-/// After schema and CEL: what needs the other objects.
+fn add(path: String, value: &str) -> Result<PatchOperation, Error> {
+    match PointerBuf::parse(path.as_str()) {
+        Ok(pointer) => Ok(PatchOperation::Add(AddOperation { path: pointer, value: value.into() })),
+        Err(error) => Err(Error::PatchPath { path, source: error.decompose().0 }),
+    }
+}
+
+/// Called after schema and CEL: judges what depends on the other policies and on NodePools. An admitted policy is remembered
+/// at once, so that the next review sees it.
 pub fn validate(
     caches: &Caches,
     options: &VerdictOptions,
     request: &AdmissionRequest<'_>,
     now: Timestamp,
-) -> Result<AdmissionResponse, String> {
+) -> Result<AdmissionResponse, Error> {
     if request.operation == "DELETE" && request.sub_resource.is_empty() {
         return Ok(caches.with_index(|index| judge_deletion(index, &request.name)).into());
     }

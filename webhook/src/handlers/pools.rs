@@ -1,4 +1,4 @@
-//! NodePools (§10).
+//! NodePools (§10 *NodePool*).
 
 use std::sync::Arc;
 
@@ -7,21 +7,23 @@ use noderotation_shared::admission::{ProposedNodePool, judge_pool_change};
 use noderotation_shared::{instant, keys};
 
 use super::VerdictOptions;
+use crate::Error;
 use crate::caches::Caches;
 use crate::request::{AdmissionRequest, Object};
 use crate::response::AdmissionResponse;
 
-/// Judges a creation, or an update of spec, labels or the operator's keys.
+/// Judges a creation, or an update of the spec, the labels or the operator's annotations; everything else is allowed. An
+/// admitted NodePool is remembered at once, so that the next review sees it.
 pub fn validate(
     caches: &Caches,
     options: &VerdictOptions,
     request: &AdmissionRequest<'_>,
     now: Timestamp,
-) -> Result<AdmissionResponse, String> {
+) -> Result<AdmissionResponse, Error> {
     if !request.sub_resource.is_empty() || !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
         return Ok(AdmissionResponse::allowed());
     }
-    let new = request.object()?.ok_or_else(|| format!("request.object: missing in {}", request.operation))?;
+    let new = request.required_object()?;
     let old = request.old_object()?;
     if new.is_being_deleted() {
         return Ok(AdmissionResponse::allowed());
@@ -48,19 +50,20 @@ pub fn validate(
     Ok(verdict.into())
 }
 
-/// A freeze that is over before it begins was likely meant otherwise.
+/// A warning of a `freeze` that this write sets and that ends in the past: its author likely meant another instant.
 fn past_freeze(old: Option<&Object>, new: &Object, now: Timestamp) -> Option<String> {
     let text = new.annotation(keys::FREEZE)?;
     let is_new = old.is_none_or(|old| old.annotation(keys::FREEZE) != Some(text));
     let until = instant::parse(text).filter(|until| is_new && *until <= now)?;
     let until = instant::format(until);
-    Some(format!("metadata.annotations[{}]: {until} has passed, so it holds nothing", keys::FREEZE))
+    Some(format!("metadata.annotations[{}]: {until} has passed, so nothing is frozen", keys::FREEZE))
 }
 
+/// A warning of a `rotate`, which belongs on a NodeClaim.
 fn misplaced(object: Option<&Object>) -> Option<String> {
     object?.annotation(keys::ROTATE)?;
     Some(format!(
-        "metadata.annotations[{}]: does nothing on a NodePool; set it on the NodeClaim that is to be rotated",
+        "metadata.annotations[{}]: has no effect on a NodePool; set it on the NodeClaim to be rotated",
         keys::ROTATE
     ))
 }

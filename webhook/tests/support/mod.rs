@@ -1,5 +1,5 @@
 //! Policies, NodePools and reviews, as the API server sends them.
-#![allow(dead_code, reason = "each test uses a part")]
+#![allow(dead_code, reason = "each test file uses only some of these")]
 
 use std::sync::Arc;
 
@@ -9,9 +9,10 @@ use noderotation_webhook::caches::{Caches, PolicyEntry, PoolObject};
 use noderotation_webhook::handlers::{Endpoint, Handlers, VerdictOptions};
 use serde_json::{Value, json};
 
+/// The user name of the controller.
 pub const CONTROLLER: &str = "system:serviceaccount:noderotation:noderotation-controller";
 
-/// A policy that selects these labels.
+/// A valid RotationPolicy that selects these labels.
 pub fn policy(name: &str, labels: &Value) -> Value {
     json!({
         "apiVersion": "noderotation.io/v1alpha1", "kind": "RotationPolicy",
@@ -23,7 +24,7 @@ pub fn policy(name: &str, labels: &Value) -> Value {
     })
 }
 
-/// A NodePool with these labels.
+/// A NodePool with these labels, without findings under [`policy`].
 pub fn pool(name: &str, labels: &Value) -> Value {
     json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool",
@@ -33,7 +34,7 @@ pub fn pool(name: &str, labels: &Value) -> Value {
     })
 }
 
-/// Handlers that know these objects.
+/// Handlers over caches that hold these objects.
 pub fn handlers(policies: &[Value], pools: &[Value], options: VerdictOptions) -> Handlers {
     let caches = Arc::new(Caches::default());
     for policy in policies {
@@ -45,12 +46,12 @@ pub fn handlers(policies: &[Value], pools: &[Value], options: VerdictOptions) ->
     Handlers { caches, options }
 }
 
-/// The options of a plain installation.
+/// The options of an installation with default values.
 pub fn options() -> VerdictOptions {
     VerdictOptions { controller: CONTROLLER.into(), ..VerdictOptions::default() }
 }
 
-/// A review; `Null` stands for an object that is not there.
+/// A review as the API server sends it; null stands for an absent object.
 pub fn review(resource: &str, operation: &str, object: &Value, old: &Value) -> Value {
     let named = if object.is_null() { old } else { object };
     json!({
@@ -65,7 +66,7 @@ pub fn review(resource: &str, operation: &str, object: &Value, old: &Value) -> V
     })
 }
 
-/// The resource that a endpoint is asked about.
+/// The resource that the chart sends to an endpoint.
 pub fn resource_of(endpoint: Endpoint) -> &'static str {
     match endpoint {
         Endpoint::MutatePolicy | Endpoint::ValidatePolicy => "rotationpolicies",
