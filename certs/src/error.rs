@@ -3,15 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
-use noderotation_cluster::api::ReadError;
 use rustls::pki_types::pem;
 use x509_parser::error::X509Error;
 use x509_parser::nom;
 
 use crate::plan::Action;
-
-/// The error of a reader of the cluster's objects.
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a certificate cannot be read, issued or kept. No message repeats its source; whoever shows one shows the chain.
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +74,7 @@ pub enum Error {
         /// Kind and name.
         object: String,
         /// What it answered.
-        source: ReadError,
+        source: noderotation_cluster::error::Error,
     },
     /// The API server refused a write, or its outcome is not known.
     #[error("{object} cannot be written")]
@@ -86,15 +82,15 @@ pub enum Error {
         /// Kind and name, or path.
         object: String,
         /// What the API server answered.
-        source: BoxError,
+        source: noderotation_cluster::error::Error,
     },
     /// The API server sent an object that cannot be understood.
     #[error("{object}, as the API server sent it, cannot be understood")]
     Unreadable {
         /// Kind and name, or path.
         object: String,
-        /// What is wrong with it.
-        source: BoxError,
+        /// Where the parser stopped.
+        source: serde_json::Error,
     },
 }
 

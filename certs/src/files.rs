@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use noderotation_cluster::api::with_causes;
+use noderotation_cluster::error::with_causes;
 
 use crate::Error;
 use crate::cert_resolver::CertResolver;

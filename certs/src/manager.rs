@@ -10,10 +10,12 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use noderotation_cluster::api::{Api, Outcome, ReadError, with_causes};
+use noderotation_cluster::api::{Api, Outcome};
 use noderotation_cluster::backoff::backoff;
+use noderotation_cluster::error::with_causes;
 use noderotation_cluster::objects::Cached;
 use noderotation_cluster::watch::{Change, EventHandler, Store};
+use noderotation_shared::kind::{Kind, ObjectRef};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
@@ -199,26 +201,21 @@ impl CertificateManager {
         Ok(())
     }
 
-    fn secret_path(&self) -> String {
-        format!("/api/v1/namespaces/{}/secrets", self.secret_ref.namespace)
-    }
-
-    /// How errors and logs name the Secret.
-    fn secret_name(&self) -> String {
-        format!("Secret {}/{}", self.secret_ref.namespace, self.secret_ref.secret)
+    fn target(&self) -> ObjectRef<'_> {
+        Kind::Secret.in_namespace(&self.secret_ref.namespace, &self.secret_ref.secret)
     }
 
     fn read_secret(&self, json: &str) -> Result<SecretObject, Error> {
-        SecretObject::read(json).map_err(|error| Error::Unreadable { object: self.secret_name(), source: error.into() })
+        SecretObject::read(json).map_err(|error| Error::Unreadable { object: self.target().to_string(), source: error })
     }
 
     async fn write(&self, old: Option<&SecretObject>, new: &SecretData, action: Action) -> Result<Requeue, Error> {
         let outcome = match old {
-            None => self.api.create(&self.secret_path(), &self.new_secret(&new.data())).await,
-            Some(old) => {
-                let path = format!("{}/{}", self.secret_path(), self.secret_ref.secret);
-                self.api.patch(&path, &secret_patch(old, &new.data())).await
+            None => {
+                let namespace = Some(&*self.secret_ref.namespace);
+                self.api.create(Kind::Secret, namespace, &self.new_secret(&new.data())).await
             }
+            Some(old) => self.api.patch(self.target(), &secret_patch(old, &new.data())).await,
         };
         match outcome {
             Outcome::Applied(text) => {
@@ -228,8 +225,8 @@ impl CertificateManager {
             }
             // another replica was faster
             Outcome::Conflict | Outcome::NotFound => Ok(Requeue::After(SECRET_CONFLICT_DELAY)),
-            Outcome::Unknown(why) | Outcome::Rejected(why) | Outcome::Throttled(_, why) => {
-                Err(Error::Write { object: self.secret_name(), source: why.into() })
+            Outcome::Unknown(source) | Outcome::Rejected(source) | Outcome::Throttled(source) => {
+                Err(Error::Write { object: self.target().to_string(), source })
             }
         }
     }
@@ -244,8 +241,8 @@ impl CertificateManager {
         })
     }
 
-    /// Path and merge patch for every webhook configuration in the cache whose `caBundle` differs.
-    fn ca_bundle_patches(&self, trusted: &str) -> Vec<(String, Value)> {
+    /// Kind, name and merge patch of every webhook configuration in the cache whose `caBundle` differs.
+    fn ca_bundle_patches(&self, trusted: &str) -> Vec<(Kind, Box<str>, Value)> {
         let caches = self.caches.lock();
         let mut patches = Vec::new();
         patches.extend(caches.mutating.objects.values().filter_map(|c| ca_bundle_patch(c, trusted)));
@@ -256,32 +253,32 @@ impl CertificateManager {
     /// Writes the CAs of the Secret into every `caBundle` that differs. The Secret is read live, not from the cache: a
     /// replica whose cache is stale must not restore an old bundle.
     async fn correct_ca_bundles(&self) -> Result<Requeue, Error> {
-        let path = format!("{}/{}", self.secret_path(), self.secret_ref.secret);
-        let secret = match self.api.get(&path).await {
+        let secret = match self.api.get(self.target()).await {
             Ok(text) => self.read_secret(&text)?,
-            Err(ReadError::NotFound) => return Ok(Requeue::After(SECRET_CONFLICT_DELAY)),
-            Err(source) => return Err(Error::Read { object: self.secret_name(), source }),
+            Err(error) if error.is_not_found() => return Ok(Requeue::After(SECRET_CONFLICT_DELAY)),
+            Err(source) => return Err(Error::Read { object: self.target().to_string(), source }),
         };
         let trusted = SecretData::read(&secret.data)?.trusted();
-        for (path, body) in self.ca_bundle_patches(&trusted) {
-            match self.api.patch(&path, &body).await {
+        for (kind, name, body) in self.ca_bundle_patches(&trusted) {
+            let target = kind.named(&name);
+            match self.api.patch(target, &body).await {
                 Outcome::Applied(text) => {
-                    tracing::info!(configuration = path, "corrected caBundle");
-                    self.store_configuration(&path, &text)?;
+                    tracing::info!(configuration = %target, "corrected caBundle");
+                    self.store_configuration(target, &text)?;
                 }
                 Outcome::Conflict | Outcome::NotFound => return Ok(Requeue::After(CA_BUNDLE_DELAY)),
-                Outcome::Unknown(why) | Outcome::Rejected(why) | Outcome::Throttled(_, why) => {
-                    return Err(Error::Write { object: format!("caBundle of {path}"), source: why.into() });
+                Outcome::Unknown(source) | Outcome::Rejected(source) | Outcome::Throttled(source) => {
+                    return Err(Error::Write { object: format!("caBundle of {target}"), source });
                 }
             }
         }
         Ok(Requeue::After(CA_BUNDLE_DELAY))
     }
 
-    fn store_configuration(&self, path: &str, json: &str) -> Result<(), Error> {
-        let unreadable = |error| Error::Unreadable { object: path.to_owned(), source: Into::into(error) };
+    fn store_configuration(&self, target: ObjectRef<'_>, json: &str) -> Result<(), Error> {
+        let unreadable = |source| Error::Unreadable { object: target.to_string(), source };
         let mut caches = self.caches.lock();
-        if path.starts_with(Mutating::COLLECTION) {
+        if target.kind == Mutating::KIND {
             caches.mutating.apply(Cached::read(json).map_err(unreadable)?);
         } else {
             caches.validating.apply(Cached::read(json).map_err(unreadable)?);
@@ -308,11 +305,11 @@ fn secret_patch(old: &SecretObject, new: &RawSecretData) -> Value {
 fn ca_bundle_patch<K: ConfigurationKind>(
     configuration: &WebhookConfiguration<K>,
     trusted: &str,
-) -> Option<(String, Value)> {
+) -> Option<(Kind, Box<str>, Value)> {
     let webhooks = configuration.with_ca_bundle(trusted)?;
     let meta = &configuration.meta;
     let body = json!({"metadata": {"resourceVersion": meta.version, "uid": meta.uid}, "webhooks": webhooks});
-    Some((format!("{}/{}", K::COLLECTION, meta.name), body))
+    Some((K::KIND, meta.name.clone(), body))
 }
 
 macro_rules! event_handler {

@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use noderotation_cluster::objects::{Cached, identity};
+use noderotation_shared::kind::Kind;
 use noderotation_shared::objects::Meta;
 use serde::Deserialize;
 use serde_json::Value;
@@ -19,16 +20,15 @@ pub struct SecretObject {
 }
 
 impl Cached for SecretObject {
-    const COLLECTION: &'static str = "secrets";
-    const RESOURCE: &'static str = "secrets";
+    const KIND: Kind = Kind::Secret;
 
-    fn read(json: &str) -> Result<Self, String> {
+    fn read(json: &str) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Raw {
             #[serde(default)]
             data: Value,
         }
-        let raw: Raw = serde_json::from_str(json).map_err(|e| e.to_string())?;
+        let raw: Raw = serde_json::from_str(json)?;
         let decoded = |text: &Value| STANDARD.decode(text.as_str()?).ok();
         let data = raw.data.as_object().into_iter().flatten().filter_map(|(k, v)| Some((k.clone(), decoded(v)?)));
         Ok(Self { meta: identity(json)?, data: data.collect() })
@@ -45,10 +45,8 @@ impl Cached for SecretObject {
 
 /// One of the two kinds of webhook configuration, at compile time.
 pub trait ConfigurationKind: Clone + PartialEq + Send + Sync + 'static {
-    /// The path of its collection.
-    const COLLECTION: &'static str;
-    /// Its plural, for metrics and messages.
-    const RESOURCE: &'static str;
+    /// Its kind.
+    const KIND: Kind;
 }
 
 /// `MutatingWebhookConfiguration`.
@@ -60,13 +58,11 @@ pub struct Mutating;
 pub struct Validating;
 
 impl ConfigurationKind for Mutating {
-    const COLLECTION: &'static str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-    const RESOURCE: &'static str = "mutatingwebhookconfigurations";
+    const KIND: Kind = Kind::MutatingWebhookConfiguration;
 }
 
 impl ConfigurationKind for Validating {
-    const COLLECTION: &'static str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-    const RESOURCE: &'static str = "validatingwebhookconfigurations";
+    const KIND: Kind = Kind::ValidatingWebhookConfiguration;
 }
 
 /// A `MutatingWebhookConfiguration` or `ValidatingWebhookConfiguration`.
@@ -94,16 +90,15 @@ impl<K: ConfigurationKind> WebhookConfiguration<K> {
 }
 
 impl<K: ConfigurationKind> Cached for WebhookConfiguration<K> {
-    const COLLECTION: &'static str = K::COLLECTION;
-    const RESOURCE: &'static str = K::RESOURCE;
+    const KIND: Kind = K::KIND;
 
-    fn read(json: &str) -> Result<Self, String> {
+    fn read(json: &str) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Raw {
             #[serde(default)]
             webhooks: Value,
         }
-        let raw: Raw = serde_json::from_str(json).map_err(|e| e.to_string())?;
+        let raw: Raw = serde_json::from_str(json)?;
         Ok(Self { meta: identity(json)?, webhooks: raw.webhooks, kind: std::marker::PhantomData })
     }
 

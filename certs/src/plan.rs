@@ -142,7 +142,7 @@ pub fn apply_action(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use noderotation_cluster::api::with_causes;
+    use noderotation_cluster::error::with_causes;
     use proptest::prelude::*;
 
     fn settings() -> CertificateSettings {

@@ -1,242 +1,322 @@
-//! The one way to the API server: rate limited, timed, counted; every answer is one of a few outcomes (§8).
+//! The one way to the API server: rate limited, timed, counted; the answer to every write is one of a few outcomes (§8).
 //!
-//! The client's own retries are off (`default_retry`): a retry is a decision, and decisions are made in the queue.
+//! The client's own retries are off (`default_retry`): whether and when to retry is decided in the work queue.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use kube::core::Status;
+use http_body_util::{BodyExt, Limited};
+use kube::client::Body;
+use kube::core::params::{
+    DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions, WatchParams,
+};
+use kube::core::{Request, Status, WatchEvent};
+use noderotation_shared::kind::{Kind, ObjectRef};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
+use crate::error::Error;
 use crate::metrics::ClientMetrics;
 
-/// No single request may take longer.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// No single request takes longer; a watch only until its first byte.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// No answer that we ask for is larger: a page of 200 Nodes with everything that kubelets write has 3 MiB.
+const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
+
+/// Objects in one page of a list. A list without a limit is one body: 52 MB at 5,000 Nodes.
+const PAGE: u32 = 200;
 
 /// What became of a write.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It landed; the object as it is now (`Null` where the server sends a mere status).
+    /// It landed. The text is the object as it is now; a deletion may answer with a mere `Status`.
     Applied(String),
-    /// 409: it is another version by now, or (create) it is there already.
+    /// 409: the object has another version by now, or (create) exists already.
     Conflict,
-    /// 404.
+    /// 404: there is no such object.
     NotFound,
-    /// Timeout, cut connection, 5xx: it may have landed.
-    Unknown(String),
-    /// 403, 422, denied by admission.
-    Rejected(String),
-    /// 429 or 503 before the request was looked at: it did not land.
-    Throttled(Option<Duration>, String),
+    /// No answer, a broken connection, or 5xx: it may have landed.
+    Unknown(Error),
+    /// 403, 422, or another refusal: it did not land and would not the next time.
+    Rejected(Error),
+    /// 429: it did not land; the error says how long to wait, if the server did.
+    Throttled(Error),
 }
 
 impl Outcome {
-    /// For metrics.
-    pub fn word(&self) -> &'static str {
+    /// The `outcome` label of `write_outcomes_total` (§11).
+    pub fn label(&self) -> &'static str {
         match self {
             Self::Applied(_) => "applied",
             Self::Conflict => "conflict",
             Self::NotFound => "not_found",
             Self::Unknown(_) => "unknown",
             Self::Rejected(_) => "rejected",
-            Self::Throttled(..) => "throttled",
+            Self::Throttled(_) => "throttled",
         }
     }
 }
 
-/// Why a read failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// 404.
-    #[error("not found")]
-    NotFound,
-    /// 401 or 403.
-    #[error("forbidden: {0}")]
-    Forbidden(String),
-    /// Anything else.
-    #[error("{0}")]
-    Other(String),
+impl From<Result<String, Error>> for Outcome {
+    fn from(result: Result<String, Error>) -> Self {
+        match result {
+            Ok(text) => Self::Applied(text),
+            Err(error) => match error.code() {
+                Some(404) => Self::NotFound,
+                Some(409) => Self::Conflict,
+                Some(429) => Self::Throttled(error),
+                Some(400..=499) => Self::Rejected(error),
+                _ if matches!(error, Error::Request(_)) => Self::Rejected(error), // it was never sent
+                _ => Self::Unknown(error),
+            },
+        }
+    }
 }
 
 /// The API server.
 #[derive(Clone)]
 pub struct Api {
     client: kube::Client,
-    bucket: Arc<Bucket>,
+    bucket: Arc<TokenBucket>,
     client_metrics: Arc<ClientMetrics>,
 }
 
-/// The content type of merge patches.
-const MERGE_PATCH: &str = "application/merge-patch+json";
-
 impl Api {
-    /// Over this client; `rate` requests a second, `burst` at once.
+    /// Requests go through this client, at most `rate` a second and `burst` at once.
     pub fn new(client: kube::Client, rate: u16, burst: u16, client_metrics: Arc<ClientMetrics>) -> Self {
-        Self { client, bucket: Arc::new(Bucket::new(rate, burst)), client_metrics }
+        Self { client, bucket: Arc::new(TokenBucket::new(rate, burst)), client_metrics }
     }
 
     /// The same server without the rate limit, for the lease.
     pub fn unlimited(&self) -> Self {
-        Self { bucket: Arc::new(Bucket::new(u16::MAX, u16::MAX)), ..self.clone() }
+        Self { bucket: Arc::new(TokenBucket::new(u16::MAX, u16::MAX)), ..self.clone() }
     }
 
-    /// The client, for watches.
-    pub fn client(&self) -> &kube::Client {
-        &self.client
+    /// Reads one object, live.
+    pub async fn get(&self, object: ObjectRef<'_>) -> Result<String, Error> {
+        let request = collection(object.kind, object.namespace).get(object.name, &GetParams::default())?;
+        self.send("get", object.kind.plural(), request).await
     }
 
-    /// Reads one object or list.
-    pub async fn get(&self, path: &str) -> Result<String, ReadError> {
-        match self.send("get", "GET", path, "", String::new()).await {
-            Ok(text) => Ok(text),
-            Err(Failure::Status(status)) => Err(match status.code {
-                404 => ReadError::NotFound,
-                401 | 403 => ReadError::Forbidden(status.message),
-                _ => ReadError::Other(status.message),
-            }),
-            Err(Failure::Transport(why)) => Err(ReadError::Other(why)),
+    /// Reads one object, live, and parses it.
+    pub async fn read<T: DeserializeOwned>(&self, object: ObjectRef<'_>) -> Result<T, Error> {
+        let text = self.get(object).await?;
+        serde_json::from_str(&text).map_err(|source| Error::Parse { kind: object.kind, source })
+    }
+
+    /// Lists a kind page by page and hands over each object as it is parsed. Returns the list's `resourceVersion`.
+    pub async fn list<T: DeserializeOwned>(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        selectors: &Selectors,
+        mut each: impl FnMut(T),
+    ) -> Result<String, Error> {
+        #[derive(Deserialize)]
+        struct Page<T> {
+            #[serde(default)]
+            metadata: PageMeta,
+            items: Option<Vec<T>>,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct PageMeta {
+            resource_version: String,
+            r#continue: String,
+        }
+        let mut params = selectors.list().limit(PAGE);
+        loop {
+            let request = collection(kind, namespace).list(&params)?;
+            let text = self.send("list", kind.plural(), request).await?;
+            let page: Page<T> = serde_json::from_str(&text).map_err(|source| Error::Parse { kind, source })?;
+            page.items.into_iter().flatten().for_each(&mut each);
+            if page.metadata.r#continue.is_empty() {
+                return Ok(page.metadata.resource_version);
+            }
+            params = selectors.list().limit(PAGE).continue_token(&page.metadata.r#continue);
         }
     }
 
-    /// Sends a merge patch that carries a resourceVersion.
-    pub async fn patch(&self, path: &str, body: &Value) -> Outcome {
-        outcome(self.send("patch", "PATCH", path, MERGE_PATCH, body.to_string()).await)
+    /// Asks whether this account may list a kind: one object at most is read.
+    pub async fn probe(&self, kind: Kind) -> Result<(), Error> {
+        let request = collection(kind, None).list(&ListParams::default().limit(1))?;
+        self.send("list", kind.plural(), request).await.map(|_| ())
+    }
+
+    /// Opens a watch. With `version` it goes on from there; without, the server streams the initial state first.
+    pub async fn watch<T: Clone + DeserializeOwned>(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        selectors: &Selectors,
+        version: Option<&str>,
+    ) -> Result<impl futures::Stream<Item = Result<WatchEvent<T>, kube::Error>> + use<T>, Error> {
+        let mut params = selectors.watch().timeout(290);
+        params.bookmarks = true;
+        if version.is_none() {
+            params = params.initial_events();
+        }
+        let request = collection(kind, namespace).watch(&params, version.unwrap_or_default())?;
+        self.bucket.take().await;
+        // a server that accepts the connection and sends nothing must be noticed
+        let opened = timeout(REQUEST_TIMEOUT, self.client.request_events::<T>(request)).await;
+        let result = match opened {
+            Err(_) => Err(Error::Timeout(REQUEST_TIMEOUT)),
+            Ok(Err(kube::Error::Api(status))) => Err(Error::Status { retry_after: told_to_wait(&status), status }),
+            Ok(other) => other.map_err(Error::Transport),
+        };
+        let code = result.as_ref().map_or_else(|error| error.code().unwrap_or(0), |_| 200);
+        self.client_metrics.api_request("watch", kind.plural(), code);
+        result
+    }
+
+    /// Sends a merge patch. It must carry the `resourceVersion` that its author saw.
+    pub async fn patch(&self, object: ObjectRef<'_>, body: &Value) -> Outcome {
+        let request =
+            collection(object.kind, object.namespace).patch(object.name, &PatchParams::default(), &Patch::Merge(body));
+        self.write("patch", object.kind.plural(), request).await
+    }
+
+    /// Sends a merge patch to the status subresource of a RotationPolicy.
+    pub async fn patch_policy_status(&self, name: &str, body: &Value) -> Outcome {
+        let collection = collection(Kind::RotationPolicy, None);
+        let request = collection.patch_subresource("status", name, &PatchParams::default(), &Patch::Merge(body));
+        self.write("patch", "rotationpolicies/status", request).await
     }
 
     /// Creates an object.
-    pub async fn create(&self, collection: &str, body: &Value) -> Outcome {
-        outcome(self.send("create", "POST", collection, "application/json", body.to_string()).await)
+    pub async fn create(&self, kind: Kind, namespace: Option<&str>, body: &Value) -> Outcome {
+        let request = collection(kind, namespace).create(&PostParams::default(), body.to_string().into_bytes());
+        self.write("create", kind.plural(), request).await
     }
 
-    /// Replaces an object that carries a resourceVersion.
-    pub async fn replace(&self, path: &str, body: &Value) -> Outcome {
-        outcome(self.send("update", "PUT", path, "application/json", body.to_string()).await)
+    /// Replaces an object. The body must carry the `resourceVersion` that its author saw.
+    pub async fn replace(&self, object: ObjectRef<'_>, body: &Value) -> Outcome {
+        let body = body.to_string().into_bytes();
+        let request = collection(object.kind, object.namespace).replace(object.name, &PostParams::default(), body);
+        self.write("update", object.kind.plural(), request).await
     }
 
-    /// Deletes an object with preconditions.
-    pub async fn delete(&self, path: &str, uid: &str, version: Option<&str>) -> Outcome {
-        let mut preconditions = serde_json::json!({"uid": uid});
-        if let (Some(version), Some(object)) = (version, preconditions.as_object_mut()) {
-            object.insert("resourceVersion".into(), version.into());
+    /// Deletes an object if it still has this UID and, where given, this `resourceVersion`.
+    pub async fn delete(&self, object: ObjectRef<'_>, uid: &str, version: Option<&str>) -> Outcome {
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: version.map(str::to_owned) };
+        let params = DeleteParams::default().preconditions(preconditions);
+        let request = collection(object.kind, object.namespace).delete(object.name, &params);
+        self.write("delete", object.kind.plural(), request).await
+    }
+
+    async fn write(
+        &self,
+        verb: &'static str,
+        resource: &'static str,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Outcome {
+        match request {
+            Ok(request) => self.send(verb, resource, request).await.into(),
+            Err(error) => Err(Error::from(error)).into(),
         }
-        let body = serde_json::json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
-        outcome(self.send("delete", "DELETE", path, "application/json", body.to_string()).await)
     }
 
     async fn send(
         &self,
         verb: &'static str,
-        method: &str,
-        path: &str,
-        content: &str,
-        body: String,
-    ) -> Result<String, Failure> {
+        resource: &'static str,
+        request: http::Request<Vec<u8>>,
+    ) -> Result<String, Error> {
         self.bucket.take().await;
-        let resource = resource_of(path);
-        let mut request = http::Request::builder().method(method).uri(path);
-        if !content.is_empty() {
-            request = request.header(http::header::CONTENT_TYPE, content);
-        }
-        let request = request.body(body.into_bytes()).map_err(|e| Failure::Transport(e.to_string()))?;
-        let answer = tokio::time::timeout(TIMEOUT, self.client.request_text(request)).await;
-        let result = match answer {
-            Err(_) => Err(Failure::Transport(format!("no answer within {TIMEOUT:?}"))),
-            Ok(Ok(text)) => Ok(text),
-            Ok(Err(kube::Error::Api(status))) => Err(Failure::Status(status)),
-            Ok(Err(other)) => Err(Failure::Transport(with_causes(&other))),
-        };
-        let code = match &result {
-            Ok(_) => 200,
-            Err(Failure::Status(status)) => status.code,
-            Err(Failure::Transport(_)) => 0,
-        };
+        let answer = timeout(REQUEST_TIMEOUT, self.exchange(request)).await;
+        let result = answer.unwrap_or(Err(Error::Timeout(REQUEST_TIMEOUT)));
+        let code = result.as_ref().map_or_else(|error| error.code().unwrap_or(0), |_| 200);
         self.client_metrics.api_request(verb, resource, code);
         result
     }
+
+    /// One request and its whole answer. `kube::Client::request_text` would hide the `Retry-After` header.
+    async fn exchange(&self, request: http::Request<Vec<u8>>) -> Result<String, Error> {
+        let answer = self.client.send(request.map(Body::from)).await.map_err(Error::Transport)?;
+        let (head, body) = answer.into_parts();
+        let bytes = Limited::new(body, LARGEST_ANSWER).collect().await.map_err(|e| Error::Body(e.to_string()))?;
+        let text = String::from_utf8(bytes.to_bytes().into()).map_err(|e| Error::Body(e.to_string()))?;
+        if head.status.is_success() {
+            return Ok(text);
+        }
+        let code = head.status.as_u16();
+        // a proxy in between answers with text of its own
+        let parsed = serde_json::from_str::<Status>(&text).ok().filter(|status| status.code == code);
+        let status =
+            parsed.unwrap_or_else(|| Status { code, message: text.chars().take(200).collect(), ..Status::default() });
+        let header = head.headers.get(http::header::RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse().ok());
+        let retry_after = header.map(Duration::from_secs).or_else(|| told_to_wait(&status));
+        Err(Error::Status { status: Box::new(status), retry_after })
+    }
 }
 
-enum Failure {
-    Status(Box<Status>),
-    Transport(String),
+fn collection(kind: Kind, namespace: Option<&str>) -> Request {
+    Request::new(kind.collection(namespace))
 }
 
-fn outcome(result: Result<String, Failure>) -> Outcome {
-    match result {
-        Ok(text) => Outcome::Applied(text),
-        Err(Failure::Transport(why)) => Outcome::Unknown(why),
-        Err(Failure::Status(status)) => {
-            let retry_after = status
-                .details
-                .as_ref()
-                .map(|d| u64::from(d.retry_after_seconds))
-                .filter(|seconds| *seconds > 0)
-                .map(Duration::from_secs);
-            match status.code {
-                404 => Outcome::NotFound,
-                409 => Outcome::Conflict,
-                429 => Outcome::Throttled(retry_after, status.message),
-                400..=499 => Outcome::Rejected(status.message),
-                _ => Outcome::Unknown(status.message),
-            }
+fn told_to_wait(status: &Status) -> Option<Duration> {
+    let seconds = status.details.as_ref().map(|details| details.retry_after_seconds)?;
+    (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+}
+
+/// Which objects of a kind to list or to watch; by default all.
+#[derive(Clone, Debug, Default)]
+pub struct Selectors {
+    /// A label selector, for example `noderotation.io/surge-for`.
+    pub labels: Option<String>,
+    /// A field selector, for example `spec.nodeName=a`.
+    pub fields: Option<String>,
+}
+
+impl Selectors {
+    /// The objects that carry a label, whatever its value.
+    pub fn labelled(key: &str) -> Self {
+        Self { labels: Some(key.to_owned()), fields: None }
+    }
+
+    /// The objects whose fields match.
+    pub fn fields(selector: impl Into<String>) -> Self {
+        Self { labels: None, fields: Some(selector.into()) }
+    }
+
+    fn list(&self) -> ListParams {
+        ListParams { label_selector: self.labels.clone(), field_selector: self.fields.clone(), ..ListParams::default() }
+    }
+
+    fn watch(&self) -> WatchParams {
+        WatchParams {
+            label_selector: self.labels.clone(),
+            field_selector: self.fields.clone(),
+            ..WatchParams::default()
         }
     }
 }
 
-/// An error with everything that caused it.
-pub fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text.push_str(": ");
-            text.push_str(&inner_text);
-        }
-        cause = inner.source();
-    }
-    text
-}
-
-/// The plural in a path, with its subresource: `nodes`, `rotationpolicies/status`.
-fn resource_of(path: &str) -> &'static str {
-    const KNOWN: [&str; 12] = [
-        "rotationpolicies",
-        "nodepools",
-        "nodeclaims",
-        "nodes",
-        "pods",
-        "events",
-        "leases",
-        "persistentvolumeclaims",
-        "persistentvolumes",
-        "secrets",
-        "mutatingwebhookconfigurations",
-        "validatingwebhookconfigurations",
-    ];
-    let path = path.split('?').next().unwrap_or_default();
-    KNOWN.into_iter().find(|name| path.split('/').any(|part| part == *name)).unwrap_or("other")
-}
-
-/// A token bucket: `rate` tokens a second, `burst` at most.
-struct Bucket {
+/// A token bucket: `rate` tokens a second, at most `burst` at once.
+struct TokenBucket {
     rate: f64,
     burst: f64,
-    state: Mutex<(f64, Instant)>,
+    /// Tokens (negative: owed to those who wait) at an instant.
+    level: Mutex<(f64, Instant)>,
 }
 
-impl Bucket {
+impl TokenBucket {
     fn new(rate: u16, burst: u16) -> Self {
-        Self { rate: f64::from(rate), burst: f64::from(burst), state: Mutex::new((f64::from(burst), Instant::now())) }
+        Self { rate: f64::from(rate), burst: f64::from(burst), level: Mutex::new((f64::from(burst), Instant::now())) }
     }
 
     /// Takes a token, waiting in line for it.
     async fn take(&self) {
         let wait = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut level = self.level.lock();
             let now = Instant::now();
-            let filled = (state.0 + now.duration_since(state.1).as_secs_f64() * self.rate).min(self.burst);
-            *state = (filled - 1.0, now);
+            let filled = (level.0 + now.duration_since(level.1).as_secs_f64() * self.rate).min(self.burst);
+            *level = (filled - 1.0, now);
             (1.0 - filled).max(0.0) / self.rate
         };
         if wait > 0.0 {
@@ -251,7 +331,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_bucket_lets_a_burst_through_and_then_the_rate() {
-        let bucket = Bucket::new(20, 40);
+        let bucket = TokenBucket::new(20, 40);
         let began = Instant::now();
         for _ in 0..40 {
             bucket.take().await;
@@ -266,8 +346,8 @@ mod tests {
     #[test]
     fn answers_become_outcomes() {
         let answer = |code: u16| {
-            let status = Status { code, message: "m".into(), ..Status::default() };
-            outcome(Err(Failure::Status(Box::new(status)))).word()
+            let status = Box::new(Status { code, message: "m".into(), ..Status::default() });
+            Outcome::from(Err(Error::Status { status, retry_after: None })).label()
         };
         let table = [
             (404, "not_found"),
@@ -280,15 +360,9 @@ mod tests {
             (503, "unknown"),
             (504, "unknown"),
         ];
-        for (code, word) in table {
-            assert_eq!(answer(code), word, "{code}");
+        for (code, label) in table {
+            assert_eq!(answer(code), label, "{code}");
         }
-    }
-
-    #[test]
-    fn paths_have_resources() {
-        assert_eq!(resource_of("/api/v1/namespaces/pods-ns/pods/x"), "pods");
-        assert_eq!(resource_of("/apis/karpenter.sh/v1/nodeclaims/nodes"), "nodeclaims");
-        assert_eq!(resource_of("/api/v1/pods?fieldSelector=spec.nodeName=x"), "pods");
+        assert_eq!(Outcome::from(Err(Error::Timeout(REQUEST_TIMEOUT))).label(), "unknown");
     }
 }

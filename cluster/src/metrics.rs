@@ -91,7 +91,7 @@ impl Collector for WatchAges {
         )?;
         for (resource, age) in &ages {
             ConstGauge::new(age.as_secs_f64())
-                .encode(family.encode_family(&LabelSet([("resource", (*resource).to_owned())]))?)?;
+                .encode(family.encode_family(&LabelSet([("resource", resource.plural().to_owned())]))?)?;
         }
         let mut family = encoder.encode_descriptor(
             "watch_stale",
@@ -101,7 +101,7 @@ impl Collector for WatchAges {
         )?;
         for (resource, age) in &ages {
             let stale = ConstGauge::new(f64::from(u8::from(*age > STALE_AFTER)));
-            stale.encode(family.encode_family(&LabelSet([("resource", (*resource).to_owned())]))?)?;
+            stale.encode(family.encode_family(&LabelSet([("resource", resource.plural().to_owned())]))?)?;
         }
         Ok(())
     }

@@ -8,26 +8,25 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::governance::StoredPolicy;
+use noderotation_shared::kind::Kind;
 use noderotation_shared::objects::{Annotations, Meta, Node, NodeClaim, NodePool, Placeholder, Requirement, Taint};
 use noderotation_shared::quantity::{Quantity, Resources};
 use noderotation_shared::{duration, keys};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A kind that the controller keeps.
+/// An object that a program keeps a slim copy of, and how that copy is parsed.
 pub trait Cached: Clone + PartialEq + Send + Sync + 'static {
-    /// How the API server spells its collection, for example `/api/v1/nodes`.
-    const COLLECTION: &'static str;
-    /// Its plural, for metrics and messages.
-    const RESOURCE: &'static str;
+    /// Its kind, by which it is listed, watched and counted.
+    const KIND: Kind;
 
-    /// Reads one object. The error says what could not be read.
-    fn read(json: &str) -> Result<Self, String>;
-    /// Its identity.
+    /// Parses one object from the API server's JSON.
+    fn read(json: &str) -> Result<Self, serde_json::Error>;
+    /// Its identity, version and annotations.
     fn meta(&self) -> &Meta;
-    /// The same, to be changed.
+    /// The same, mutable.
     fn meta_mut(&mut self) -> &mut Meta;
-    /// Whether two versions of it differ in nothing that is read.
+    /// Whether two versions of an object differ in nothing that is kept of it, its `resourceVersion` aside.
     fn is_same(&self, other: &Self) -> bool {
         let mut other = other.clone();
         other.meta_mut().version.clone_from(&self.meta().version);
@@ -66,17 +65,13 @@ impl RawMeta {
     }
 }
 
-fn parse<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, String> {
-    serde_json::from_str(json).map_err(|e| e.to_string())
-}
-
 /// The identity of an object of whatever kind.
-pub fn identity(json: &str) -> Result<Meta, String> {
+pub fn identity(json: &str) -> Result<Meta, serde_json::Error> {
     #[derive(Deserialize)]
     struct Raw {
         metadata: RawMeta,
     }
-    parse(json).map(|raw: Raw| raw.metadata.slim())
+    serde_json::from_str(json).map(|raw: Raw| raw.metadata.slim())
 }
 
 /// The name in an object that could not be read otherwise.
@@ -123,10 +118,9 @@ pub fn amounts(raw: &BTreeMap<String, Value>) -> Resources {
 }
 
 impl Cached for Node {
-    const COLLECTION: &'static str = "/api/v1/nodes";
-    const RESOURCE: &'static str = "nodes";
+    const KIND: Kind = Kind::Node;
 
-    fn read(json: &str) -> Result<Self, String> {
+    fn read(json: &str) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Raw {
             metadata: RawMeta,
@@ -146,7 +140,7 @@ impl Cached for Node {
         struct Status {
             conditions: Vec<RawCondition>,
         }
-        let raw: Raw = parse(json)?;
+        let raw: Raw = serde_json::from_str(json)?;
         Ok(Self {
             pool: raw.metadata.label(keys::KARPENTER_NODEPOOL),
             hostname: raw.metadata.label(keys::HOSTNAME),
@@ -186,10 +180,9 @@ struct RawRequirement {
 }
 
 impl Cached for NodeClaim {
-    const COLLECTION: &'static str = "/apis/karpenter.sh/v1/nodeclaims";
-    const RESOURCE: &'static str = "nodeclaims";
+    const KIND: Kind = Kind::NodeClaim;
 
-    fn read(json: &str) -> Result<Self, String> {
+    fn read(json: &str) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Raw {
             metadata: RawMeta,
@@ -211,7 +204,7 @@ impl Cached for NodeClaim {
             capacity: BTreeMap<String, Value>,
             conditions: Vec<RawCondition>,
         }
-        let raw: Raw = parse(json)?;
+        let raw: Raw = serde_json::from_str(json)?;
         Ok(Self {
             pool: raw.metadata.label(keys::KARPENTER_NODEPOOL),
             expire_after: lifetime(raw.spec.expire_after.as_deref()),
@@ -234,10 +227,9 @@ impl Cached for NodeClaim {
 }
 
 impl Cached for NodePool {
-    const COLLECTION: &'static str = "/apis/karpenter.sh/v1/nodepools";
-    const RESOURCE: &'static str = "nodepools";
+    const KIND: Kind = Kind::NodePool;
 
-    fn read(json: &str) -> Result<Self, String> {
+    fn read(json: &str) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Raw {
             metadata: RawMeta,
@@ -264,7 +256,7 @@ impl Cached for NodePool {
             taints: Vec<RawTaint>,
             requirements: Vec<RawRequirement>,
         }
-        let raw: Raw = parse(json)?;
+        let raw: Raw = serde_json::from_str(json)?;
         let template = raw.spec.template.spec;
         Ok(Self {
             meta: raw.metadata.slim(),
@@ -296,10 +288,9 @@ impl Cached for NodePool {
 }
 
 impl Cached for Placeholder {
-    const COLLECTION: &'static str = "pods";
-    const RESOURCE: &'static str = "pods";
+    const KIND: Kind = Kind::Pod;
 
-    fn read(json: &str) -> Result<Self, String> {
+    fn read(json: &str) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Raw {
             metadata: RawMeta,
@@ -319,7 +310,7 @@ impl Cached for Placeholder {
             phase: String,
             conditions: Vec<RawCondition>,
         }
-        let raw: Raw = parse(json)?;
+        let raw: Raw = serde_json::from_str(json)?;
         let unschedulable =
             |c: &&RawCondition| c.kind == "PodScheduled" && c.status == "False" && c.reason == "Unschedulable";
         Ok(Self {
@@ -360,10 +351,9 @@ impl PartialEq for PolicyObject {
 }
 
 impl Cached for PolicyObject {
-    const COLLECTION: &'static str = "/apis/noderotation.io/v1alpha1/rotationpolicies";
-    const RESOURCE: &'static str = "rotationpolicies";
+    const KIND: Kind = Kind::RotationPolicy;
 
-    fn read(json: &str) -> Result<Self, String> {
+    fn read(json: &str) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Raw {
             metadata: RawMeta,
@@ -372,7 +362,7 @@ impl Cached for PolicyObject {
             #[serde(default)]
             status: Value,
         }
-        let raw: Raw = parse(json)?;
+        let raw: Raw = serde_json::from_str(json)?;
         let stored = StoredPolicy::read(&raw.metadata.name, raw.metadata.generation, &raw.spec);
         Ok(Self { meta: raw.metadata.slim(), spec: raw.spec, status: raw.status, stored: Arc::new(stored) })
     }

@@ -1,31 +1,53 @@
-//! The only place that tells what happened: metric, then log, then event, for a write that landed (§8, §11).
+//! The only place that tells anything: what happened, for a write that has landed, as metric, log line and Event; and what
+//! a pass noticed (§8, §11).
 
-use noderotation_rotation::step::Announcement;
+use noderotation_rotation::announcement::{Announcement, ClaimId};
+use noderotation_rotation::event_dedup::Notice;
+use noderotation_shared::kind::Kind;
 use noderotation_shared::objects::NodePool;
 use noderotation_shared::{duration, instant};
 use tracing::{info, warn};
 
-use crate::events::{About, Event, Recorder};
+use crate::events::{Event, Recorder};
 use crate::metrics::Metrics;
 
-/// Tells one announcement about a pool. `claim_uid` is the UID of the claim in rotation, where known.
+/// Tells one notice of a pass over `pool`.
+pub fn tell(recorder: &Recorder, pool: &str, notice: &Notice) {
+    let Notice { topic, text, is_warning, event } = notice;
+    if let Some(about) = event {
+        warn!(nodepool = pool, reason = about.reason, about = about.name, "{text}");
+        recorder.record(Event {
+            kind: about.kind,
+            name: about.name.clone(),
+            uid: about.uid.clone(),
+            reason: about.reason,
+            note: text.clone(),
+        });
+    } else if *is_warning {
+        warn!(nodepool = pool, "{text}");
+    } else {
+        info!(nodepool = pool, reason = text, "{topic}");
+    }
+}
+
+/// Announces what a landed write did to `pool`.
 #[allow(clippy::too_many_lines, reason = "a table: one row for each announcement")]
-pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, claim_uid: &str, told: &Announcement) {
+pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, announcement: &Announcement) {
     let nodepool = &*pool.meta.name;
     let on_pool = |reason, note: String| {
-        let about = About { kind: "NodePool", name: nodepool.to_owned(), uid: pool.meta.uid.to_string() };
-        recorder.record(Event { about, reason, note });
+        let (name, uid) = (nodepool.to_owned(), pool.meta.uid.to_string());
+        recorder.record(Event { kind: Kind::NodePool, name, uid, reason, note });
     };
-    let on_claim = |claim: &str, reason, note: String| {
-        let about = About { kind: "NodeClaim", name: claim.to_owned(), uid: claim_uid.to_owned() };
-        recorder.record(Event { about, reason, note });
+    let on_claim = |claim: &ClaimId, reason, note: String| {
+        let (name, uid) = (claim.name.clone(), claim.uid.clone());
+        recorder.record(Event { kind: Kind::NodeClaim, name, uid, reason, note });
     };
-    match told {
+    match announcement {
         Announcement::CandidateSelected { claim, node, deadline, age, policy } => {
             let deadline = deadline.map_or_else(|| "none".to_owned(), instant::format);
             info!(
                 nodepool,
-                nodeclaim = claim,
+                nodeclaim = claim.name,
                 node,
                 deadline,
                 age = duration::human(*age),
@@ -38,13 +60,13 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, claim_u
             );
         }
         Announcement::PlaceholderCreated { claim, placeholder, size } => {
-            info!(nodepool, nodeclaim = claim, placeholder, size, "surge placeholder created");
+            info!(nodepool, nodeclaim = claim.name, placeholder, size, "surge placeholder created");
         }
         Announcement::Clamped { claim, reason, message } => {
             if *reason == "SurgeClamped" {
-                info!(nodepool, nodeclaim = claim, reason, message, "surge placeholder clamped");
+                info!(nodepool, nodeclaim = claim.name, reason, message, "surge placeholder clamped");
             } else {
-                warn!(nodepool, nodeclaim = claim, reason, message, "surge placeholder clamped");
+                warn!(nodepool, nodeclaim = claim.name, reason, message, "surge placeholder clamped");
             }
             on_claim(claim, reason, message.clone());
         }
@@ -52,7 +74,7 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, claim_u
             let path = path.unwrap_or("unknown");
             info!(
                 nodepool,
-                nodeclaim = claim,
+                nodeclaim = claim.name,
                 host,
                 surge_path = path,
                 surge_wait = duration::format(*surge_wait),
@@ -61,12 +83,19 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, claim_u
         }
         Announcement::DrainStarted { claim, node, bound } => {
             let bound = bound.map_or_else(|| "none".to_owned(), duration::format);
-            info!(nodepool, nodeclaim = claim, node, bound, "drain started");
+            info!(nodepool, nodeclaim = claim.name, node, bound, "drain started");
         }
         Announcement::AttemptFailed { claim, reason, retry_count, next_attempt_at } => {
             metrics.completed(nodepool, "failure");
-            let next = next_attempt_at.map_or_else(|| "never".to_owned(), instant::format);
-            warn!(nodepool, nodeclaim = claim, reason, retry_count, next_attempt_at = next, "rotation attempt failed");
+            let next = next_attempt_at.map_or_else(|| "unknown".to_owned(), instant::format);
+            warn!(
+                nodepool,
+                nodeclaim = claim.name,
+                reason,
+                retry_count,
+                next_attempt_at = next,
+                "rotation attempt failed"
+            );
             on_claim(
                 claim,
                 "RotationFailed",
@@ -75,7 +104,7 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, claim_u
         }
         Announcement::Expired { claim, phase } => {
             metrics.completed(nodepool, "expired");
-            warn!(nodepool, nodeclaim = claim, phase, "rotation expired");
+            warn!(nodepool, nodeclaim = claim.name, phase, "rotation expired");
             on_pool(
                 "RotationExpired",
                 format!("NodeClaim {claim} was deleted by somebody else while its rotation was {phase}"),
@@ -95,7 +124,7 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, claim_u
             };
             info!(
                 nodepool,
-                nodeclaim = claim,
+                nodeclaim = claim.name,
                 mode,
                 surge_path = surge_path.as_deref(),
                 surge_wait = text(*surge_wait),
@@ -109,7 +138,7 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, claim_u
         Announcement::ForcefulFallback { claim, deadline } => {
             metrics.fallback(nodepool);
             let deadline = instant::format(*deadline);
-            warn!(nodepool, nodeclaim = claim, deadline, "rotating without a surge");
+            warn!(nodepool, nodeclaim = claim.name, deadline, "rotating without a surge");
             on_pool(
                 "ForcefulFallback",
                 format!("NodeClaim {claim} expires at {deadline}, too soon for a surge: it is drained without one"),
@@ -127,9 +156,13 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, claim_u
             );
         }
         Announcement::GovernanceLost { claim, why } => {
-            warn!(nodepool, nodeclaim = claim, why, "governance lost, rotation rolled back");
+            warn!(nodepool, nodeclaim = claim.name, why, "governance lost, rotation rolled back");
             on_pool("GovernanceLost", format!("the rotation of NodeClaim {claim} was rolled back: {why}"));
         }
         Announcement::Unfroze { node } => info!(nodepool, node, "unfroze"),
+        Announcement::Uncordoned { node } => info!(nodepool, node, "uncordoned"),
+        Announcement::OrphanedPlaceholderDeleted { claim, placeholder } => {
+            info!(nodepool, nodeclaim = claim, placeholder, "orphaned placeholder deleted");
+        }
     }
 }

@@ -8,31 +8,28 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use noderotation_cluster::api::{Api, Outcome};
-
-/// What an Event is about.
-#[derive(Clone, Debug)]
-pub struct About {
-    /// `NodePool` or `NodeClaim` or `RotationPolicy`.
-    pub kind: &'static str,
-    /// Its name.
-    pub name: String,
-    /// Its UID, where known.
-    pub uid: String,
-}
+use noderotation_shared::kind::Kind;
 
 /// One Event.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// What it is about.
-    pub about: About,
-    /// Its reason, one of §11.
+    /// The kind of the object that it is about.
+    pub kind: Kind,
+    /// The object's name.
+    pub name: String,
+    /// The object's UID; empty where it is not known.
+    pub uid: String,
+    /// Why: one of §11's reasons.
     pub reason: &'static str,
-    /// In a sentence.
+    /// What happened, in a sentence.
     pub note: String,
 }
 
 /// Reasons that are no warning.
 const NORMAL: [&str; 3] = ["RotationStarted", "RotationCompleted", "SurgeClamped"];
+
+/// Events about objects without a namespace live in this one.
+const NAMESPACE: &str = "default";
 
 /// An Event's note may not be longer.
 const NOTE_BYTES: usize = 1_024;
@@ -58,34 +55,28 @@ impl Recorder {
 
 /// Writes Events as they come. Returns when every recorder is gone.
 pub async fn write(api: Api, mut events: mpsc::Receiver<Event>, instance: Arc<str>) {
-    // Events about objects without a namespace live in this one
-    let path = "/apis/events.k8s.io/v1/namespaces/default/events";
     let count = AtomicU32::new(0);
     while let Some(event) = events.recv().await {
         let now = Timestamp::now();
         let n = count.fetch_add(1, Ordering::Relaxed);
-        let api_version = match event.about.kind {
-            "RotationPolicy" => "noderotation.io/v1alpha1",
-            _ => "karpenter.sh/v1",
-        };
-        let head: String = event.about.name.chars().take(200).collect();
+        let head: String = event.name.chars().take(200).collect();
         let body = json!({
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": format!("{head}.{:x}.{n:x}", now.as_nanosecond()), "namespace": "default"},
+            "metadata": {"name": format!("{head}.{:x}.{n:x}", now.as_nanosecond()), "namespace": NAMESPACE},
             "type": if NORMAL.contains(&event.reason) { "Normal" } else { "Warning" },
             "reason": event.reason,
             "action": "Rotate",
             "note": shortened(&event.note, NOTE_BYTES),
             "eventTime": micros(now),
-            "regarding": {"apiVersion": api_version, "kind": event.about.kind, "name": event.about.name, "uid": event.about.uid},
+            "regarding": {"apiVersion": event.kind.api_version(), "kind": event.kind.name(), "name": event.name, "uid": event.uid},
             "reportingController": "noderotation.io/controller",
             "reportingInstance": &*instance,
         });
-        match api.create(path, &body).await {
+        match api.create(Kind::Event, Some(NAMESPACE), &body).await {
             Outcome::Applied(_) => {}
             other => {
-                tracing::warn!(reason = event.reason, about = event.about.name, outcome = ?other, "event not written");
+                tracing::warn!(reason = event.reason, about = event.name, outcome = ?other, "event not written");
             }
         }
     }

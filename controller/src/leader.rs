@@ -4,32 +4,51 @@
 //! lease change, on its own monotonic clock, and takes over only against the version it saw. A leader that could not
 //! renew within the deadline stops writing at once and ends its process.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::core::WatchEvent;
+use noderotation_shared::kind::{Kind, ObjectRef};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use noderotation_cluster::api::{Api, Outcome, ReadError, with_causes};
-use noderotation_cluster::backoff::{random_bits, random_fraction};
+use noderotation_cluster::api::{Api, Outcome, Selectors};
+use noderotation_cluster::backoff::jittered;
+use noderotation_cluster::error::with_causes;
 
 /// The lease's name.
 pub const NAME: &str = "noderotation-controller";
 
-/// How long what lasts.
+/// The durations of leader election.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// After its last renewal a lease lasts so long.
+    /// How long the lease lasts after its last renewal.
     pub duration: Duration,
-    /// A leader that could not renew for so long is none.
+    /// A leader that could not renew for this long stops leading.
     pub renew_deadline: Duration,
-    /// Between two renewals.
+    /// The pause between two renewals, and between two attempts.
     pub retry_period: Duration,
 }
+
+/// Why leadership was lost.
+#[derive(Debug, thiserror::Error)]
+pub enum LostLease {
+    /// Another holder has taken the lease.
+    #[error("the lease is held by {0:?}")]
+    Taken(String),
+    /// The API server did not take a renewal in time.
+    #[error("the lease could not be renewed for {0:?}")]
+    NotRenewed(Duration),
+}
+
+/// The term has run out: nothing may be written any more.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the lease was not renewed in time")]
+pub struct TermOver;
 
 /// The right to write, for as long as renewals succeed.
 #[derive(Clone)]
@@ -44,13 +63,12 @@ impl Term {
     }
 
     /// Whether the term still runs; asked before every write.
-    pub fn check(&self) -> Result<(), String> {
-        let until = *self.valid_until.lock().unwrap_or_else(PoisonError::into_inner);
-        if Instant::now() < until { Ok(()) } else { Err("the lease was not renewed in time".into()) }
+    pub fn check(&self) -> Result<(), TermOver> {
+        if Instant::now() < *self.valid_until.lock() { Ok(()) } else { Err(TermOver) }
     }
 
     fn extend(&self, until: Instant) {
-        *self.valid_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        *self.valid_until.lock() = until;
     }
 }
 
@@ -74,7 +92,7 @@ impl Election {
         Self {
             api: api.unlimited(),
             namespace: namespace.into(),
-            identity: format!("{name}_{:016x}", random_bits()),
+            identity: format!("{name}_{:016x}", fastrand::u64(..)),
             timing,
         }
     }
@@ -84,19 +102,15 @@ impl Election {
         &self.identity
     }
 
-    fn collection(&self) -> String {
-        format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace)
-    }
-
-    fn path(&self) -> String {
-        format!("{}/{NAME}", self.collection())
+    fn target(&self) -> ObjectRef<'_> {
+        Kind::Lease.in_namespace(&self.namespace, NAME)
     }
 
     /// Stands by until the lease is ours.
     pub async fn win(&self) -> Term {
         let mut seen: Option<Seen> = None;
         loop {
-            if let Err(why) = self.look(&mut seen).await {
+            if let Err(why) = self.read(&mut seen).await {
                 tracing::warn!(why, "lease cannot be read");
                 self.pause().await;
                 continue;
@@ -117,7 +131,7 @@ impl Election {
     }
 
     /// Renews for ever; returns with the reason when the term is lost, and quietly when `stop` is set.
-    pub async fn hold(&self, term: &Term, stop: &CancellationToken) -> Result<(), String> {
+    pub async fn hold(&self, term: &Term, stop: &CancellationToken) -> Result<(), LostLease> {
         let mut last = Instant::now();
         loop {
             tokio::select! {
@@ -133,33 +147,33 @@ impl Election {
                     last = began;
                     term.extend(began + self.timing.renew_deadline);
                 }
-                Err(Renewal::Lost(holder)) => return Err(format!("the lease is held by {holder:?}")),
+                Err(Renewal::Lost(holder)) => return Err(LostLease::Taken(holder)),
                 Err(Renewal::Failed(why)) => tracing::warn!(why, "lease not renewed"),
             }
             if last.elapsed() >= self.timing.renew_deadline {
-                return Err(format!("the lease could not be renewed for {:?}", self.timing.renew_deadline));
+                return Err(LostLease::NotRenewed(self.timing.renew_deadline));
             }
         }
     }
 
     /// Gives the lease up, so that another takes over at once. Best effort.
     pub async fn release(&self) {
-        let Ok(text) = self.api.get(&self.path()).await else { return };
+        let Ok(text) = self.api.get(self.target()).await else { return };
         let Ok(lease) = serde_json::from_str::<Value>(&text) else { return };
         if holder(&lease) != self.identity {
             return;
         }
-        let outcome = self.api.replace(&self.path(), &self.lease(&lease, "", 1)).await;
-        tracing::info!(outcome = outcome.word(), "lease released");
+        let outcome = self.api.replace(self.target(), &self.lease(&lease, "", 1)).await;
+        tracing::info!(outcome = outcome.label(), "lease released");
     }
 
     async fn pause(&self) {
-        tokio::time::sleep(self.timing.retry_period.mul_f64(0.9 + random_fraction() / 5.0)).await;
+        tokio::time::sleep(jittered(self.timing.retry_period)).await;
     }
 
     /// Reads the lease; it counts as changed when its version did.
-    async fn look(&self, seen: &mut Option<Seen>) -> Result<(), String> {
-        match self.api.get(&self.path()).await {
+    async fn read(&self, seen: &mut Option<Seen>) -> Result<(), String> {
+        match self.api.get(self.target()).await {
             Ok(text) => {
                 let lease: Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
                 if seen.as_ref().is_none_or(|s| version(&s.lease) != version(&lease)) {
@@ -167,11 +181,11 @@ impl Election {
                 }
                 Ok(())
             }
-            Err(ReadError::NotFound) => {
+            Err(error) if error.is_not_found() => {
                 *seen = None;
                 Ok(())
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(with_causes(&error)),
         }
     }
 
@@ -180,17 +194,17 @@ impl Election {
         let outcome = match seen {
             None => {
                 let none = json!({"metadata": {"name": NAME, "namespace": self.namespace}});
-                self.api.create(&self.collection(), &self.lease(&none, &self.identity, 0)).await
+                self.api.create(Kind::Lease, Some(&self.namespace), &self.lease(&none, &self.identity, 0)).await
             }
             Some(seen) if self.is_free(seen) => {
-                self.api.replace(&self.path(), &self.lease(&seen.lease, &self.identity, 0)).await
+                self.api.replace(self.target(), &self.lease(&seen.lease, &self.identity, 0)).await
             }
             Some(_) => return Ok(false),
         };
         match outcome {
             Outcome::Applied(_) => Ok(true),
             Outcome::Conflict | Outcome::NotFound => Ok(false),
-            Outcome::Unknown(why) | Outcome::Rejected(why) | Outcome::Throttled(_, why) => Err(why),
+            Outcome::Unknown(error) | Outcome::Rejected(error) | Outcome::Throttled(error) => Err(with_causes(&error)),
         }
     }
 
@@ -202,14 +216,10 @@ impl Election {
     async fn wait_for_change(&self, seen: Option<&Seen>) {
         let Some(seen) = seen else { return self.pause().await };
         let expires = seen.at + duration_of(&seen.lease, self.timing.duration);
-        let query = format!(
-            "watch=true&fieldSelector=metadata.name%3D{NAME}&resourceVersion={}&timeoutSeconds=240",
-            version(&seen.lease)
-        );
         let changed = async {
-            let request = http::Request::get(format!("{}?{query}", self.collection())).body(Vec::new());
-            let Ok(request) = request else { return self.pause().await };
-            match self.api.client().request_events::<Value>(request).await {
+            let named = Selectors::fields(format!("metadata.name={NAME}"));
+            let version = Some(version(&seen.lease));
+            match self.api.watch::<Value>(Kind::Lease, Some(&self.namespace), &named, version).await {
                 Ok(events) => {
                     let first = std::pin::pin!(events).next().await;
                     // a watch that ends at once must not become a busy loop
@@ -221,7 +231,7 @@ impl Election {
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(error = with_causes(&error), "lease cannot be watched");
+                    tracing::debug!(error = with_causes(&error), "the lease cannot be watched");
                     self.pause().await;
                 }
             }
@@ -230,12 +240,12 @@ impl Election {
     }
 
     async fn renew(&self) -> Result<(), Renewal> {
-        let text = self.api.get(&self.path()).await.map_err(|e| Renewal::Failed(e.to_string()))?;
+        let text = self.api.get(self.target()).await.map_err(|e| Renewal::Failed(with_causes(&e)))?;
         let lease: Value = serde_json::from_str(&text).map_err(|e| Renewal::Failed(e.to_string()))?;
         if holder(&lease) != self.identity {
             return Err(Renewal::Lost(holder(&lease).to_owned()));
         }
-        match self.api.replace(&self.path(), &self.lease(&lease, &self.identity, 0)).await {
+        match self.api.replace(self.target(), &self.lease(&lease, &self.identity, 0)).await {
             Outcome::Applied(_) => Ok(()),
             other => Err(Renewal::Failed(format!("{other:?}"))),
         }

@@ -3,15 +3,16 @@
 //! Counters and histograms follow announcements and requests. The gauges by NodePool are not kept at all: they are
 //! written at each scrape from the report of the pool's last pass, so that they disappear with the pool.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use noderotation_cluster::metrics::{ClientMetrics, Counters, LabelSet, WatchAges, page, register_build};
 use noderotation_cluster::watch::Freshness;
-use noderotation_shared::feasibility::Derived;
+use noderotation_rotation::report::PoolReport;
+use noderotation_shared::governance::Ungoverned;
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::family::Family;
@@ -20,43 +21,13 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::queue::Queue;
+use crate::reports::PoolReports;
 
-/// What the last pass over a pool found.
-#[derive(Clone, Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a gauge of its own")]
-pub struct PoolReport {
-    /// The pool.
-    pub pool: String,
-    /// The governing policy, if any.
-    pub policy: Option<String>,
-    /// The pool is in conflict or its winner invalid.
-    pub is_blocked: bool,
-    /// Eligible claims.
-    pub candidates: usize,
-    /// Due, held back by their backoff alone.
-    pub in_backoff: usize,
-    /// A rotation is in flight.
-    pub in_progress: bool,
-    /// The window is open.
-    pub window_active: bool,
-    /// When it opens next.
-    pub next_open: Option<Timestamp>,
-    /// Until when the pool is frozen.
-    pub frozen_until: Option<Timestamp>,
-    /// The drain exceeds its bound.
-    pub drain_stuck: bool,
-    /// Of the claim in rotation.
-    pub retry_count: i64,
-    /// Claims born with less than their lead time.
-    pub short_lead: usize,
-    /// The values of §2.
-    pub derived: Option<Derived>,
-}
-
-/// All of it.
+/// Everything that the controller counts and measures.
 pub struct Metrics {
     registry: Mutex<Registry>,
-    reports: Arc<Mutex<BTreeMap<String, PoolReport>>>,
+    /// What the last pass over each NodePool found out.
+    pub reports: PoolReports,
     completed: Counters<2>,
     fallback: Counters<1>,
     missed: Counters<1>,
@@ -90,7 +61,7 @@ impl Metrics {
     /// An empty registry with everything registered.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("noderotation");
-        let reports: Arc<Mutex<BTreeMap<String, PoolReport>>> = Arc::default();
+        let reports = PoolReports::default();
         let metrics = Self {
             reports: reports.clone(),
             completed: Family::default(),
@@ -142,14 +113,14 @@ impl Metrics {
 
     /// Adds what queue and watches know of themselves.
     pub fn observe_loops(&self, queue: Arc<Queue>, fresh: Arc<Freshness>) {
-        let mut registry = lock(&self.registry);
+        let mut registry = self.registry.lock();
         registry.register_collector(Box::new(Loops { queue }));
         registry.register_collector(Box::new(WatchAges(fresh)));
     }
 
     /// The page.
     pub fn render(&self) -> String {
-        page(&lock(&self.registry))
+        page(&self.registry.lock())
     }
 
     /// A rotation ended.
@@ -205,14 +176,9 @@ impl Metrics {
         self.leader.set(i64::from(leads));
     }
 
-    /// What the last pass over a pool found.
-    pub fn report(&self, report: PoolReport) {
-        lock(&self.reports).insert(report.pool.clone(), report);
-    }
-
     /// The pool is gone: its gauges, counters and histograms go, too.
     pub fn forget_pool(&self, pool: &str) {
-        lock(&self.reports).remove(pool);
+        self.reports.remove(pool);
         for outcome in ["success", "failure", "expired"] {
             self.completed.remove(&LabelSet([("nodepool", pool.to_owned()), ("outcome", outcome.to_owned())]));
         }
@@ -222,31 +188,26 @@ impl Metrics {
         self.fallback.remove(&LabelSet([("nodepool", pool.to_owned())]));
         self.missed.remove(&LabelSet([("nodepool", pool.to_owned())]));
     }
-
-    /// The report of every pool that had a pass.
-    pub fn reports(&self) -> BTreeMap<String, PoolReport> {
-        lock(&self.reports).clone()
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug)]
-struct PoolGauges(Arc<Mutex<BTreeMap<String, PoolReport>>>);
+struct PoolGauges(PoolReports);
 
 /// One gauge: its name, its help, and its value where it has one.
 type PoolGauge = (&'static str, &'static str, fn(&PoolReport) -> Option<f64>);
 
 #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
 const POOL_GAUGES: [PoolGauge; 16] = [
-    ("candidates", "NodeClaims that meet every condition", |r| governed(r, r.candidates as f64)),
-    ("in_backoff", "NodeClaims that are due and held back only by their backoff", |r| governed(r, r.in_backoff as f64)),
+    ("candidates", "NodeClaims that meet every condition", |r| governed(r, r.counts.eligible as f64)),
+    ("in_backoff", "NodeClaims that are due and held back only by their backoff", |r| {
+        governed(r, r.counts.in_backoff as f64)
+    }),
     ("in_progress", "1 while a rotation is in flight", |r| governed(r, flag(r.in_progress))),
     ("window_active", "1 while the maintenance window is open", |r| governed(r, flag(r.window_active))),
-    ("policy_conflict", "1 while policies tie or the winner is invalid", |r| {
-        (r.is_blocked || r.policy.is_some()).then(|| flag(r.is_blocked))
+    ("policy_conflict", "1 while policies tie or the winner is invalid", |r| match &r.governance {
+        Ok(_) => Some(0.0),
+        Err(Ungoverned::Conflict(_) | Ungoverned::InvalidPolicy(_)) => Some(1.0),
+        Err(Ungoverned::NoMatch) => None,
     }),
     ("freeze_until_timestamp", "Until when the pool is frozen; 0: not", |r| governed(r, seconds(r.frozen_until))),
     ("age_threshold_seconds", "A: the age at which a node is due", |r| {
@@ -264,13 +225,15 @@ const POOL_GAUGES: [PoolGauge; 16] = [
         r.derived.as_ref().map(|d| d.window_period.as_secs_f64())
     }),
     ("next_window_open_timestamp", "When the window opens next; 0: never", |r| governed(r, seconds(r.next_open))),
-    ("short_lead_nodes", "NodeClaims born with less than their lead time", |r| governed(r, r.short_lead as f64)),
+    ("short_lead_nodes", "NodeClaims born with less than their lead time", |r| {
+        governed(r, r.counts.short_lead.len() as f64)
+    }),
     ("drain_stuck", "1 while a drain exceeds its bound", |r| governed(r, flag(r.drain_stuck))),
     ("retry_count", "Failed attempts of the claim in rotation", |r| governed(r, r.retry_count as f64)),
 ];
 
 fn governed(report: &PoolReport, value: f64) -> Option<f64> {
-    report.policy.is_some().then_some(value)
+    report.governance.is_ok().then_some(value)
 }
 
 fn flag(is_set: bool) -> f64 {
@@ -284,7 +247,7 @@ fn seconds(at: Option<Timestamp>) -> f64 {
 
 impl Collector for PoolGauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let reports = lock(&self.0);
+        let reports = self.0.all();
         for (name, help, value) in POOL_GAUGES {
             let sample = ConstGauge::new(0.0f64);
             let mut family = encoder.encode_descriptor(name, help, None, sample.metric_type())?;
@@ -321,21 +284,21 @@ impl Collector for Loops {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use noderotation_rotation::reason::EligibilityCounts;
 
     fn report(pool: &str, policy: Option<&str>) -> PoolReport {
         PoolReport {
             pool: pool.into(),
-            policy: policy.map(Into::into),
-            is_blocked: false,
-            candidates: 3,
-            in_backoff: 0,
+            governance: policy.map(Into::into).ok_or(Ungoverned::NoMatch),
+            reasons: Vec::new(),
+            findings: Vec::new(),
+            counts: EligibilityCounts { eligible: 3, ..EligibilityCounts::default() },
             in_progress: true,
             window_active: true,
             next_open: None,
             frozen_until: None,
             drain_stuck: false,
             retry_count: 2,
-            short_lead: 0,
             derived: None,
         }
     }
@@ -343,7 +306,7 @@ mod tests {
     #[test]
     fn gauges_and_counters_go_with_the_pool() {
         let metrics = Metrics::new();
-        metrics.report(report("api", Some("p")));
+        metrics.reports.insert(report("api", Some("p")));
         metrics.completed("api", "success");
         metrics.phase("api", "drain", 12.0);
         let page = metrics.render();
@@ -355,7 +318,7 @@ mod tests {
         ] {
             assert!(page.contains(line), "{line} is not in\n{page}");
         }
-        metrics.report(report("api", None));
+        metrics.reports.insert(report("api", None));
         assert!(!metrics.render().contains("noderotation_candidates{nodepool=\"api\"}"), "gauges go with governance");
         assert!(metrics.render().contains("noderotation_completed_total{nodepool=\"api\""), "counters stay");
         metrics.forget_pool("api");

@@ -1,32 +1,29 @@
-//! Gathers one NodePool's world from the caches (see `rotation::world`).
+//! Gathers one NodePool's world from the caches (see `noderotation_rotation::world`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use noderotation_rotation::placeholder;
-use noderotation_rotation::world::{Evidence, GoverningPolicy, Settings, World};
+use noderotation_rotation::world::{GoverningPolicy, LiveKnowledge, Settings, World};
 use noderotation_shared::governance::{Ungoverned, govern};
 
 use crate::watch::Caches;
 
-/// The pool's world; `None` when there is no such pool.
+/// The NodePool's world; `None` when there is no such NodePool.
 pub fn observe(caches: &Caches, settings: &Arc<Settings>, pool: &str, now: Timestamp) -> Option<World> {
     let pool = (*caches.pool(pool)?).clone();
-    let governance = governing(caches, &pool.labels, now);
-    let anchor = pool.anchor().map(str::to_owned);
-    let anchored = anchor.as_deref().and_then(|name| caches.claim(name));
-    let placeholder = anchor.as_deref().and_then(|claim| caches.placeholder(&placeholder::name(claim)));
-    let host = placeholder.as_ref().map(|p| p.node.clone());
+    let anchor = pool.anchor();
+    let placeholders = caches.placeholders_for(&pool.meta.name, anchor);
+    let hosts = placeholders.values().map(|placeholder| &*placeholder.node);
     Some(World {
+        governance: governing(caches, &pool.labels, now),
         claims: caches.claims_of(&pool.meta.name),
-        nodes: caches.nodes_for(&pool.meta.name, anchor.as_deref(), host.as_deref()),
-        anchored,
-        placeholder,
+        foreign: anchor.and_then(|name| caches.claim(name)).filter(|claim| claim.pool != pool.meta.name),
+        nodes: caches.nodes_for(&pool.meta.name, anchor, hosts),
         stale: caches.fresh.is_stale(),
-        evidence: Evidence::default(),
+        live: LiveKnowledge::default(),
         settings: settings.clone(),
-        governance,
+        placeholders,
         pool,
     })
 }

@@ -1,43 +1,63 @@
-//! Before anything else: does the API server serve what we need, and may we read it? (§8, *Preflight*)
+//! Before anything else: does the API server serve what we need, and may we read it (§8, *Preflight*)?
 
 use std::time::Duration;
 
-use noderotation_shared::objects::{Node, NodeClaim, NodePool};
-
-use noderotation_cluster::api::{Api, ReadError};
+use noderotation_cluster::api::Api;
 use noderotation_cluster::backoff::backoff;
-use noderotation_cluster::objects::{Cached, PolicyObject};
+use noderotation_cluster::error::{Error, with_causes};
+use noderotation_shared::kind::Kind;
 
-/// Lists each kind with `limit=1`. 404 and 401/403 end the process with a message; anything else is tried again.
-pub async fn check(api: &Api) -> Result<(), String> {
-    for (collection, resource, missing) in [
-        (NodePool::COLLECTION, "nodepools.karpenter.sh", "install Karpenter 1.0 or newer"),
-        (NodeClaim::COLLECTION, "nodeclaims.karpenter.sh", "install Karpenter 1.0 or newer"),
-        (Node::COLLECTION, "nodes", "is this the address of a Kubernetes API server?"),
-        (PolicyObject::COLLECTION, "rotationpolicies.noderotation.io", "install the chart's CustomResourceDefinition"),
+/// What is missing; the process ends with this sentence.
+#[derive(Debug, thiserror::Error)]
+pub enum PreflightError {
+    /// 404.
+    #[error("the API server does not serve {resource}: {advice}")]
+    NotServed {
+        /// Plural and group.
+        resource: String,
+        /// What to install.
+        advice: &'static str,
+    },
+    /// 401 or 403.
+    #[error("{resource} cannot be listed: {}; grant this service account get, list and watch", with_causes(source))]
+    Forbidden {
+        /// Plural and group.
+        resource: String,
+        /// What the API server said.
+        source: Error,
+    },
+}
+
+/// Lists each kind with `limit=1`. 404, 401 and 403 are final; anything else is tried again.
+pub async fn check(api: &Api) -> Result<(), PreflightError> {
+    const KARPENTER: &str = "install Karpenter 1.0 or newer";
+    for (kind, advice) in [
+        (Kind::NodePool, KARPENTER),
+        (Kind::NodeClaim, KARPENTER),
+        (Kind::Node, "is this the address of a Kubernetes API server?"),
+        (Kind::RotationPolicy, "install the chart's CustomResourceDefinition"),
     ] {
-        kind(api, collection, resource, missing).await?;
+        check_kind(api, kind, advice).await?;
     }
     Ok(())
 }
 
-async fn kind(api: &Api, collection: &str, resource: &str, missing: &str) -> Result<(), String> {
+async fn check_kind(api: &Api, kind: Kind, advice: &'static str) -> Result<(), PreflightError> {
     let mut failures = 0;
     loop {
-        match api.get(&format!("{collection}?limit=1")).await {
-            Ok(_) => return Ok(()),
-            Err(ReadError::NotFound) => {
-                return Err(format!("the API server does not serve {collection}: {missing}"));
+        match api.probe(kind).await {
+            Ok(()) => return Ok(()),
+            Err(error) if error.is_not_found() => {
+                return Err(PreflightError::NotServed { resource: kind.resource(), advice });
             }
-            Err(ReadError::Forbidden(why)) => {
-                return Err(format!(
-                    "{resource} cannot be listed: {why}; grant this service account get, list and watch"
-                ));
+            Err(source) if source.is_forbidden() => {
+                return Err(PreflightError::Forbidden { resource: kind.resource(), source });
             }
-            Err(ReadError::Other(why)) => {
+            Err(error) => {
                 let wait = backoff(failures).min(Duration::from_secs(15));
                 failures += 1;
-                tracing::warn!(resource, why, retry_in = ?wait, "API server cannot be asked yet");
+                let error = with_causes(&error);
+                tracing::warn!(resource = kind.plural(), error, retry_in = ?wait, "the API server does not answer yet");
                 tokio::time::sleep(wait).await;
             }
         }

@@ -10,12 +10,12 @@ use noderotation_process::tasks::{Tasks, describe, or_stopped, wait_for_signal};
 use noderotation_rotation::world::Settings;
 use noderotation_shared::keys;
 use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder};
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::args::Args;
-use crate::event_dedup::EventDedup;
 use crate::events::{self, Recorder};
 use crate::leader::{Election, Term};
 use crate::metrics::Metrics;
@@ -26,7 +26,7 @@ use crate::{preflight, status, sweep};
 use noderotation_cluster::api::Api;
 use noderotation_cluster::objects::{Cached, PolicyObject};
 use noderotation_cluster::watch::EventHandler;
-use noderotation_cluster::watch::{Freshness, ListWatch, watch};
+use noderotation_cluster::watch::{Freshness, ListWatch, reflect};
 
 /// How long the request in flight may still take once the process is asked to stop.
 const LAST_REQUEST: Duration = Duration::from_secs(10);
@@ -44,21 +44,21 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     tasks.spawn(async move { wait_for_signal(signals).await });
 
     let agent = concat!("noderotation-controller/", env!("CARGO_PKG_VERSION"));
-    let client = connect(args.kubeconfig.as_deref(), agent).await.map_err(anyhow::Error::msg)?;
+    let client = connect(args.kubeconfig.as_deref(), agent).await?;
     let api = Api::new(client, args.api_rate, args.api_burst, metrics.client_metrics.clone());
     let election = Arc::new(Election::new(&api, &args.namespace, &args.identity, args.timing()));
     info!(version = crate::args::version(), identity = election.identity(), namespace = args.namespace, "starting");
 
     let preflight = preflight::check(&api);
     let Some(checked) = or_stopped(preflight, &stop, &mut tasks).await? else { return Ok(()) };
-    checked.map_err(anyhow::Error::msg)?;
+    checked?;
     health.set_ready(true);
     let Some(term) = or_stopped(election.win(), &stop, &mut tasks).await? else { return Ok(()) };
 
     metrics.set_leader(true);
     let lease_stop = CancellationToken::new();
     let (holder, held, lease_token) = (election.clone(), term.clone(), lease_stop.clone());
-    tasks.spawn(async move { holder.hold(&held, &lease_token).await });
+    tasks.spawn(async move { holder.hold(&held, &lease_token).await.map_err(|lost| lost.to_string()) });
     let workers = CancellationToken::new();
     let mut lead = JoinSet::new();
     lead.spawn(lead_on(args, api, term, metrics, election.identity().into(), workers.clone()));
@@ -122,7 +122,7 @@ async fn lead_on(
         }),
         metrics: metrics.clone(),
         recorder,
-        event_dedup: EventDedup::default(),
+        event_dedup: Mutex::default(),
         stop: stop.clone(),
     });
     sweep::sweep(&reconciler).await;
@@ -130,7 +130,7 @@ async fn lead_on(
     for _ in 0..args.workers {
         workers.spawn(reconciler.clone().work());
     }
-    loops.spawn(status::keep(api, caches, metrics, term));
+    loops.spawn(status::keep(api, caches, metrics.reports.clone(), term));
     loop {
         tokio::select! {
             ended = workers.join_next() => match ended {
@@ -143,28 +143,17 @@ async fn lead_on(
     }
 }
 
-fn watch_everything(loops: &mut JoinSet<()>, api: &Api, caches: &Arc<Caches>, metrics: &Arc<Metrics>, namespace: &str) {
-    fn one<K: Cached>(
-        loops: &mut JoinSet<()>,
-        api: &Api,
-        caches: &Arc<Caches>,
-        metrics: &Arc<Metrics>,
-        list_watch: ListWatch,
-    ) where
+fn watch_everything(loops: &mut JoinSet<()>, api: &Api, caches: &Arc<Caches>, metrics: &Metrics, namespace: &str) {
+    fn one<K: Cached>(loops: &mut JoinSet<()>, api: &Api, caches: &Arc<Caches>, metrics: &Metrics, what: ListWatch)
+    where
         Caches: EventHandler<K>,
     {
-        loops.spawn(watch::<K>(
-            api.clone(),
-            list_watch,
-            caches.clone(),
-            caches.fresh.clone(),
-            metrics.client_metrics.clone(),
-        ));
+        let (fresh, client_metrics) = (caches.fresh.clone(), metrics.client_metrics.clone());
+        loops.spawn(reflect::<K>(api.clone(), what, caches.clone(), fresh, client_metrics));
     }
-    one::<NodePool>(loops, api, caches, metrics, ListWatch::all(NodePool::COLLECTION));
-    one::<NodeClaim>(loops, api, caches, metrics, ListWatch::all(NodeClaim::COLLECTION));
-    one::<Node>(loops, api, caches, metrics, ListWatch::all(Node::COLLECTION));
-    one::<PolicyObject>(loops, api, caches, metrics, ListWatch::all(PolicyObject::COLLECTION));
-    let placeholders = ListWatch::labelled(format!("/api/v1/namespaces/{namespace}/pods"), keys::SURGE_FOR);
-    one::<Placeholder>(loops, api, caches, metrics, placeholders);
+    one::<NodePool>(loops, api, caches, metrics, ListWatch::all());
+    one::<NodeClaim>(loops, api, caches, metrics, ListWatch::all());
+    one::<Node>(loops, api, caches, metrics, ListWatch::all());
+    one::<PolicyObject>(loops, api, caches, metrics, ListWatch::all());
+    one::<Placeholder>(loops, api, caches, metrics, ListWatch::labelled(namespace, keys::SURGE_FOR));
 }

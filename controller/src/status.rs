@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::event_dedup::names;
 use jiff::Timestamp;
+use noderotation_rotation::report::PoolReport;
+use noderotation_shared::admission::messages;
 use noderotation_shared::governance::{StoredPolicy, Ungoverned, govern};
 use noderotation_shared::instant;
 use noderotation_shared::objects::NodePool;
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::events::shortened;
 use crate::leader::Term;
-use crate::metrics::{Metrics, PoolReport};
+use crate::reports::PoolReports;
 use crate::watch::Caches;
 use noderotation_cluster::api::{Api, Outcome};
 use noderotation_cluster::objects::{Cached, PolicyObject};
@@ -27,12 +28,12 @@ const DEBOUNCE: Duration = Duration::from_secs(1);
 const MESSAGE_BYTES: usize = 32_768;
 
 /// Keeps every policy's status true, for ever.
-pub async fn keep(api: Api, caches: Arc<Caches>, metrics: Arc<Metrics>, term: Term) {
+pub async fn keep(api: Api, caches: Arc<Caches>, reports: PoolReports, term: Term) {
     let mut wait = DEBOUNCE;
     loop {
         tokio::select! { () = caches.changed.notified() => {}, () = tokio::time::sleep(wait) => {} }
         tokio::time::sleep(DEBOUNCE).await;
-        let reports = metrics.reports();
+        let reports = reports.all();
         // at a leader's start the counts is complete only once every pool had its pass
         if caches.pool_names().iter().any(|name| !reports.contains_key(&**name)) {
             wait = DEBOUNCE;
@@ -93,7 +94,7 @@ fn status(
     policy: &PolicyObject,
     standing: Option<&Standing>,
     pools: &[Arc<NodePool>],
-    reports: &BTreeMap<String, PoolReport>,
+    reports: &BTreeMap<String, Arc<PoolReport>>,
     now: Timestamp,
 ) -> Option<Value> {
     let none = Standing::default();
@@ -103,7 +104,7 @@ fn status(
         .iter()
         .filter(|name| pools.iter().any(|p| *p.meta.name == ***name && p.anchor().is_some()))
         .collect();
-    let candidates: usize = standing.wins.iter().filter_map(|name| reports.get(name)).map(|r| r.candidates).sum();
+    let candidates: usize = standing.wins.iter().filter_map(|name| reports.get(name)).map(|r| r.counts.eligible).sum();
     let next = policy.stored.verdict.as_ref().ok().and_then(|p| p.schedule.occurrences(now).next());
     let mut wanted = json!({
         "observedGeneration": policy.stored.generation,
@@ -128,8 +129,8 @@ fn condition(policy: &StoredPolicy, standing: &Standing) -> Value {
             let pools: Vec<&String> = ties.iter().map(|(pool, _)| pool).collect();
             let message = format!(
                 "equally specific as RotationPolicy {} for NodePool {}: none of them governs; add a label to one's selector",
-                names(&others),
-                names(&pools)
+                messages::list(&others),
+                messages::list(&pools)
             );
             ("False", "Conflict", message)
         }
@@ -170,8 +171,7 @@ fn without_empty(value: &Value) -> Value {
 /// A conflict is put off silently: the newer version comes by the watch and rings again.
 async fn write(api: &Api, caches: &Caches, policy: &PolicyObject, status: &Value) {
     let body = json!({"metadata": {"resourceVersion": &*policy.meta.version}, "status": status});
-    let path = format!("{}/{}/status", PolicyObject::COLLECTION, policy.meta.name);
-    match api.patch(&path, &body).await {
+    match api.patch_policy_status(&policy.meta.name, &body).await {
         Outcome::Applied(text) => {
             if let Ok(written) = PolicyObject::read(&text) {
                 caches.apply(written);

@@ -15,7 +15,6 @@ use jiff::Timestamp;
 use noderotation_cluster::api::Api;
 use noderotation_cluster::objects::{Cached, PolicyObject};
 use noderotation_cluster::watch::EventHandler;
-use noderotation_controller::event_dedup::EventDedup;
 use noderotation_controller::events::{Event, Recorder};
 use noderotation_controller::leader::Term;
 use noderotation_controller::metrics::Metrics;
@@ -222,7 +221,7 @@ impl Scene {
             settings: Arc::new(Settings { namespace: "ns".into(), priority_class: "pc".into(), image: "pause".into() }),
             metrics,
             recorder,
-            event_dedup: EventDedup::default(),
+            event_dedup: parking_lot::Mutex::default(),
             stop: CancellationToken::new(),
         });
         tokio::spawn(reconciler.clone().work());
@@ -352,7 +351,7 @@ async fn without_a_term_nothing_is_written() {
         settings: scene.reconciler.settings.clone(),
         metrics: Arc::new(Metrics::new()),
         recorder: scene.reconciler.recorder.clone(),
-        event_dedup: EventDedup::default(),
+        event_dedup: parking_lot::Mutex::default(),
         stop: CancellationToken::new(),
     };
     scene.reconciler.stop.cancel();

@@ -1,69 +1,60 @@
-//! What a rotation does to Nodes (§8, *Nodes*): each in one conditional patch, undone only by our own markers.
-
-use std::collections::BTreeMap;
+//! What a rotation does to Nodes (§8, *Nodes*): freeze, cordon, and their undoing by our own markers, each in one
+//! conditional patch.
 
 use noderotation_shared::keys;
-
-use crate::step::{ObjectKind, Patch};
 use noderotation_shared::objects::Node;
 
-/// Freezes a node for a rotation and, for the old node, cordons it. `None` when nothing is missing.
+use crate::patch::{Annotated, Patch};
+
+/// Freezes a Node for a rotation and, for the old Node, cordons it. `None` when nothing is missing.
 ///
 /// An operator's own `do-not-disrupt: "true"` is left unmarked and an operator's cordon is not adopted; any other value
 /// of `do-not-disrupt` protects nothing, so it is overwritten and owned.
 pub fn freeze(node: &Node, claim: &str, cordon: bool) -> Option<Patch> {
     let annotations = &node.meta.annotations;
-    let mut patch = BTreeMap::new();
+    let mut changes = Annotated::new();
     let mut unschedulable = None;
     if annotations.get(keys::SURGE_FOR) != Some(claim) {
-        patch.insert(keys::SURGE_FOR, Some(claim.to_owned()));
+        changes.insert(keys::SURGE_FOR, Some(claim.to_owned()));
     }
     if annotations.get(keys::DO_NOT_DISRUPT) != Some("true") {
-        patch.insert(keys::DO_NOT_DISRUPT, Some("true".to_owned()));
+        changes.insert(keys::DO_NOT_DISRUPT, Some("true".to_owned()));
         if annotations.get(keys::DO_NOT_DISRUPT_OWNED) != Some("true") {
-            patch.insert(keys::DO_NOT_DISRUPT_OWNED, Some("true".to_owned()));
+            changes.insert(keys::DO_NOT_DISRUPT_OWNED, Some("true".to_owned()));
         }
     }
     if cordon && !node.unschedulable {
         unschedulable = Some(true);
         if annotations.get(keys::CORDONED) != Some("true") {
-            patch.insert(keys::CORDONED, Some("true".to_owned()));
+            changes.insert(keys::CORDONED, Some("true".to_owned()));
         }
     }
-    (!patch.is_empty() || unschedulable.is_some()).then(|| on(node, patch, unschedulable))
+    Patch::of_node(node, changes, unschedulable)
 }
 
-/// Takes everything of ours off a node. `None` when nothing is there.
+/// Takes everything of ours off a Node. `None` when nothing of ours is there.
 pub fn unfreeze(node: &Node) -> Option<Patch> {
     let annotations = &node.meta.annotations;
-    let mut patch = BTreeMap::new();
+    let mut changes = Annotated::new();
     let mut unschedulable = None;
     if annotations.has(keys::SURGE_FOR) {
-        patch.insert(keys::SURGE_FOR, None);
+        changes.insert(keys::SURGE_FOR, None);
     }
     if annotations.has(keys::DO_NOT_DISRUPT_OWNED) {
-        patch.insert(keys::DO_NOT_DISRUPT_OWNED, None);
-        patch.insert(keys::DO_NOT_DISRUPT, None);
+        changes.insert(keys::DO_NOT_DISRUPT_OWNED, None);
+        changes.insert(keys::DO_NOT_DISRUPT, None);
     }
     if annotations.has(keys::CORDONED) {
-        patch.insert(keys::CORDONED, None);
+        changes.insert(keys::CORDONED, None);
         unschedulable = Some(false);
     }
-    (!patch.is_empty()).then(|| on(node, patch, unschedulable))
-}
-
-fn on(node: &Node, annotations: BTreeMap<&'static str, Option<String>>, unschedulable: Option<bool>) -> Patch {
-    Patch {
-        kind: ObjectKind::Node,
-        name: node.meta.name.to_string(),
-        version: node.meta.version.to_string(),
-        annotations,
-        unschedulable,
-    }
+    Patch::of_node(node, changes, unschedulable)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use noderotation_shared::objects::{Annotations, Meta};
     use proptest::prelude::*;

@@ -1,51 +1,53 @@
-//! Governance lost mid-rotation (§8): placeholder, nodes, then the anchor, then the event, in that order.
+//! Governance lost in mid-rotation (§8): placeholder, Nodes, then the anchor, then the event, in that order.
 
+use noderotation_shared::governance::Ungoverned;
 use noderotation_shared::keys::{STARTED_AT, STATE, SURGE_CLAIM, WINDOW_OPENED_AT};
 use noderotation_shared::selection::RotationState;
 
-use crate::decide::{Pass, act, claim_patch, cleared_anchor, pool_patch};
+use crate::announcement::{Announcement, ClaimId};
+use crate::context::Context;
+use crate::patch::{act, claim_patch, cleared_anchor, pool_patch};
 use crate::reason::Reason;
-use crate::step::{Announcement, Step, Write};
-use noderotation_shared::governance::Ungoverned;
+use crate::step::Step;
 
 /// Rolls back what is anchored and removes the window's stamp.
-pub(crate) fn step(pass: &mut Pass<'_>, ungoverned: &Ungoverned) -> Option<Step> {
-    let why = ungoverned.to_string();
-    pass.note(Reason::Ungoverned(ungoverned.clone()));
-    match pass.world.pool.anchor() {
-        Some(claim) => roll_back(pass, claim, why),
-        None => {
-            let pool = &pass.world.pool;
-            let mut leftovers = cleared_anchor(pass.world);
-            leftovers.extend(pool.meta.annotations.has(WINDOW_OPENED_AT).then_some((WINDOW_OPENED_AT, None)));
-            (!leftovers.is_empty() && pool.meta.deleted.is_none())
-                .then(|| act("forget-window", Write::Patch(pool_patch(pass.world, leftovers)), Vec::new()))
-        }
+pub(crate) fn step(ctx: &mut Context<'_>, ungoverned: &Ungoverned) -> Option<Step> {
+    ctx.because(Reason::Ungoverned(ungoverned.clone()));
+    match ctx.world.pool.anchor() {
+        Some(claim) => roll_back(ctx, claim, ungoverned.to_string()),
+        None => remove_leftovers(ctx),
     }
 }
 
-/// The order is binding: only the anchor leads a later pass back here, so it goes last; and the write that clears it
-/// says who rolled back.
-pub(crate) fn roll_back(pass: &mut Pass<'_>, claim: &str, why: String) -> Option<Step> {
-    let world = pass.world;
-    if let Some(confirm) = pass.confirm(claim) {
-        return Some(confirm);
+fn remove_leftovers(ctx: &Context<'_>) -> Option<Step> {
+    let pool = &ctx.world.pool;
+    let mut leftovers = cleared_anchor(ctx.world);
+    leftovers.extend(pool.meta.annotations.has(WINDOW_OPENED_AT).then_some((WINDOW_OPENED_AT, None)));
+    (!leftovers.is_empty() && pool.meta.deleted.is_none())
+        .then(|| act("forget-window", pool_patch(ctx.world, leftovers), Vec::new()))
+}
+
+/// The order is binding. Only the anchor leads a later pass back here, so it goes last; and whose write clears it, tells.
+pub(crate) fn roll_back(ctx: &Context<'_>, claim: &str, why: String) -> Option<Step> {
+    let world = ctx.world;
+    let cleanup = ctx
+        .confirm(claim)
+        .or_else(|| ctx.delete_placeholder("lost-placeholder", claim))
+        .or_else(|| ctx.unfreeze_next(claim));
+    if cleanup.is_some() {
+        return cleanup;
     }
-    if let Some(step) = pass.drop_placeholder("lost-placeholder").or_else(|| pass.unfreeze_next(claim)) {
-        return Some(step);
-    }
-    if let Some(anchored) = world.anchored.as_ref().filter(|c| c.pool == world.pool.meta.name)
-        && anchored.state(true) == RotationState::Pending
-    {
+    let own = world.anchored().filter(|c| c.pool == world.pool.meta.name);
+    if let Some(pending) = own.filter(|c| c.state(true) == RotationState::Pending) {
         // else it would stay in flight until a restart
-        let patch = claim_patch(anchored, [(STATE, None), (STARTED_AT, None), (SURGE_CLAIM, None)]);
-        return Some(act("lost-claim", Write::Patch(patch), Vec::new()));
+        let cleared = [(STATE, None), (STARTED_AT, None), (SURGE_CLAIM, None)];
+        return Some(act("lost-claim", claim_patch(pending, cleared), Vec::new()));
     }
     if world.pool.meta.deleted.is_some() {
         return None;
     }
-    let mut set = cleared_anchor(world);
-    set.push((WINDOW_OPENED_AT, None));
-    let told = Announcement::GovernanceLost { claim: claim.to_owned(), why };
-    Some(act("lost-anchor", Write::Patch(pool_patch(world, set)), vec![told]))
+    let mut cleared = cleared_anchor(world);
+    cleared.push((WINDOW_OPENED_AT, None));
+    let claim = own.map_or_else(|| ClaimId::gone(claim), |own| ClaimId::of(own));
+    Some(act("lost-anchor", pool_patch(world, cleared), vec![Announcement::GovernanceLost { claim, why }]))
 }

@@ -1,17 +1,21 @@
-//! The state machine of a rotation. [`decide::decide`] looks at one NodePool's world and says the next step.
+//! The state machine of a rotation, and the pass that drives it.
 //!
 //! ```text
-//!   World + now ──▶ decide ──▶ Decision { step, notes, wake_at, counts }
-//!                     │
-//!      governance lost│──▶ lost       roll back, then clear the anchor                     §8
-//!         window edge │──▶ edge       stamp, defer, settled, missed                        §8 (0)
-//!              anchor │──▶ advance/   pending ▸ draining ▸ vanished,  failed,  expired     §8 (1), §9
-//!           no anchor └──▶ start      gates, pick, headroom, anchor                        §8 (2–6)
+//!   Pass ──▶ World + now ──▶ decide ──▶ Decision { step, reasons, wake_at, counts }
+//!    ▲                         │
+//!    │          governance lost│──▶ governance_lost   roll back, then clear the anchor                     §8
+//!    │             window edge │──▶ window_edge       stamp, defer, settled, missed                        §8 (0)
+//!    │                  anchor │──▶ advance/          pending ▸ draining ▸ completed,  failed,  expired    §8 (1), §9
+//!    │               no anchor └──▶ start             gates, pick, headroom, anchor                        §8 (2–6)
+//!    └── the answer to the one read or write of the step
 //! ```
 //!
-//! Pure: no client, no runtime, no clock, no logging. A step is at most one request; whoever applies it puts the
-//! answer back into the [`world::World`] and asks again, so that a pass may take several steps but never one that the
-//! previous did not confirm. What a decision needs to read first it asks for with [`step::Look`].
+//! Pure: no client, no runtime, no clock, no logging. A step is at most one request. Whoever performs it hands the
+//! answer to the [`pass::Pass`], which takes it into the [`world::World`] and decides again; so a pass may take several
+//! steps, but never one that the previous one did not confirm.
+//!
+//! It is not for deciding who governs a NodePool, when a window is open or which claim is due: that is
+//! `noderotation_shared`'s, which this crate asks.
 
 #![cfg_attr(
     test,
@@ -24,14 +28,22 @@
     )
 )]
 
-pub mod advance;
+mod advance;
+pub mod announcement;
+mod context;
 pub mod cordon;
 pub mod decide;
+pub mod event_dedup;
+pub mod gates;
 mod governance_lost;
 pub mod headroom;
 mod malformed_annotations;
+pub mod orphans;
+pub mod pass;
+pub mod patch;
 pub mod placeholder;
 pub mod reason;
+pub mod report;
 pub mod size;
 mod start;
 pub mod step;
@@ -40,4 +52,5 @@ mod window_edge;
 pub mod world;
 
 pub use decide::{Decision, decide};
+pub use pass::Pass;
 pub use world::World;

@@ -7,34 +7,141 @@ use jiff::Timestamp;
 use noderotation_shared::feasibility::Code;
 use noderotation_shared::governance::Ungoverned;
 use noderotation_shared::selection::Ineligible;
+use strum::IntoStaticStr;
 
-/// One reason of one pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "Display says each in a sentence")]
+use crate::announcement::ClaimId;
+
+/// One reason. Its name is the variant's, for metrics; [`fmt::Display`] says it in a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr)]
 pub enum Reason {
+    /// No policy governs the NodePool.
     Ungoverned(Ungoverned),
+    /// The NodePool is being deleted.
     PoolDeleting,
+    /// Some watch has been silent for too long.
     StaleView,
+    /// `spec.replicas` is set.
     StaticNodePool,
+    /// These findings are fatal (§6).
     Fatal(Vec<Code>),
+    /// The policy is suspended.
     Suspended,
+    /// The operator has frozen the NodePool until this instant.
     Frozen(Timestamp),
+    /// The freeze annotation holds this value, which cannot be read and therefore freezes.
     FreezeUnreadable(String),
-    WindowClosed { opens: Option<Timestamp> },
-    Cooldown { until: Timestamp },
-    FailurePause { until: Timestamp },
+    /// The maintenance window is closed.
+    WindowClosed {
+        /// When it opens next; `None`: never.
+        opens: Option<Timestamp>,
+    },
+    /// The pause after a success.
+    Cooldown {
+        /// When it ends.
+        until: Timestamp,
+    },
+    /// The pause after a failure.
+    FailurePause {
+        /// When it ends.
+        until: Timestamp,
+    },
+    /// This claim of the NodePool still drains though no anchor names it.
     DrainUnanchored(String),
+    /// All gates are open and no claim is eligible.
     NoCandidate,
-    InsufficientHeadroom { claim: String, resource: String, wanted: String, remaining: String, limit: String },
-    HeadroomTight { claim: String, resource: String, capacity: String, remaining: String },
-    SurgeZoneConflict { claim: String, message: String },
-    SurgeUnschedulable { claim: String, message: String },
-    AwaitingSurge { claim: String, why: String, until: Timestamp },
-    Draining { claim: String, since: Timestamp },
-    DrainStuck { claim: String, since: Timestamp },
-    NotReaped { claim: String, why: String },
-    ForeignAnchor { claim: String, pool: String },
-    Unreadable { object: String, key: &'static str, value: String, used: &'static str },
+    /// The NodePool's limits leave no room for the replacement (§9.4).
+    InsufficientHeadroom {
+        /// The candidate.
+        claim: ClaimId,
+        /// The limited resource.
+        resource: String,
+        /// What the placeholder would request.
+        wanted: String,
+        /// What is left under the limit.
+        remaining: String,
+        /// The limit.
+        limit: String,
+    },
+    /// There is room for the placeholder, but not for another node of the candidate's size.
+    HeadroomTight {
+        /// The candidate.
+        claim: ClaimId,
+        /// The limited resource.
+        resource: String,
+        /// The candidate's own capacity.
+        capacity: String,
+        /// What is left under the limit.
+        remaining: String,
+    },
+    /// The candidate's volumes contradict each other or its zone (§9.1).
+    SurgeZoneConflict {
+        /// The candidate.
+        claim: ClaimId,
+        /// Which volumes and zones.
+        message: String,
+    },
+    /// The placeholder is still unschedulable though a Node should have come by now.
+    SurgeUnschedulable {
+        /// The candidate.
+        claim: ClaimId,
+        /// The scheduler's message.
+        message: String,
+    },
+    /// The replacement is not ready yet (§9.5).
+    AwaitingSurge {
+        /// The candidate.
+        claim: String,
+        /// What is missing.
+        why: String,
+        /// When the attempt is rolled back.
+        until: Timestamp,
+    },
+    /// The old Node drains.
+    Draining {
+        /// The claim.
+        claim: String,
+        /// When it was deleted.
+        since: Timestamp,
+    },
+    /// The drain takes longer than its bound.
+    DrainStuck {
+        /// The claim.
+        claim: String,
+        /// When it was deleted.
+        since: Timestamp,
+    },
+    /// A surge claim is not taken back.
+    NotReaped {
+        /// The surge claim.
+        claim: String,
+        /// Why.
+        why: String,
+    },
+    /// The anchor names a claim of another NodePool.
+    ForeignAnchor {
+        /// The claim.
+        claim: String,
+        /// Its NodePool.
+        pool: String,
+    },
+    /// An annotation of ours holds a value that cannot be used.
+    MalformedAnnotation {
+        /// Kind and name of the object.
+        object: String,
+        /// The annotation's key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What is done instead, as a clause.
+        instead: &'static str,
+    },
+}
+
+impl Reason {
+    /// The variant's name.
+    pub fn name(&self) -> &'static str {
+        self.into()
+    }
 }
 
 impl fmt::Display for Reason {
@@ -42,32 +149,34 @@ impl fmt::Display for Reason {
         match self {
             Self::Ungoverned(why) => why.fmt(f),
             Self::PoolDeleting => write!(f, "the NodePool is being deleted"),
-            Self::StaleView => write!(f, "the view of the cluster is too old to start anything on"),
+            Self::StaleView => {
+                write!(f, "the watches have been silent for too long to start anything on what they said")
+            }
             Self::StaticNodePool => {
                 write!(f, "spec.replicas is set: a static NodePool cannot surge, so it is not rotated")
             }
             Self::Fatal(codes) => write!(f, "the policy cannot keep its promise for this NodePool: {}", join(codes)),
             Self::Suspended => write!(f, "the policy is suspended"),
-            Self::Frozen(until) => write!(f, "frozen by its operator until {until}"),
+            Self::Frozen(until) => write!(f, "the NodePool is frozen by its operator until {until}"),
             Self::FreezeUnreadable(text) => write!(
                 f,
-                "noderotation.io/freeze {text:?} is no RFC 3339 instant and therefore freezes: write one such as 2026-12-26T00:00:00Z, or remove the annotation"
+                "noderotation.io/freeze {text:?} is not an RFC 3339 instant and therefore freezes the NodePool: write one such as 2026-12-26T00:00:00Z, or remove the annotation"
             ),
             Self::WindowClosed { opens: Some(opens) } => {
                 write!(f, "the maintenance window is closed and opens at {opens}")
             }
-            Self::WindowClosed { opens: None } => write!(f, "the maintenance window is closed"),
-            Self::Cooldown { until } => write!(f, "cooling down after the last rotation until {until}"),
-            Self::FailurePause { until } => write!(f, "pausing after the last failure until {until}"),
+            Self::WindowClosed { opens: None } => write!(f, "the maintenance window is closed and never opens again"),
+            Self::Cooldown { until } => write!(f, "the cooldown after the last rotation lasts until {until}"),
+            Self::FailurePause { until } => write!(f, "the pause after the last failure lasts until {until}"),
             Self::DrainUnanchored(claim) => write!(f, "NodeClaim {claim} of this NodePool is still draining"),
             Self::NoCandidate => write!(f, "no NodeClaim is eligible"),
             Self::InsufficientHeadroom { claim, resource, wanted, remaining, limit } => write!(
                 f,
-                "replacing NodeClaim {claim} needs {wanted} {resource}, but {remaining} of the NodePool's limit {limit} remain"
+                "replacing NodeClaim {claim} needs {wanted} {resource}, but of the NodePool's limit {limit} only {remaining} is left"
             ),
             Self::HeadroomTight { claim, resource, capacity, remaining } => write!(
                 f,
-                "NodeClaim {claim} itself has {capacity} {resource} while {remaining} remain under the NodePool's limit: Karpenter may find no instance type that fits"
+                "NodeClaim {claim} itself has {capacity} {resource}, but only {remaining} is left under the NodePool's limit: Karpenter may find no instance type that fits"
             ),
             Self::SurgeZoneConflict { claim, message } => write!(f, "NodeClaim {claim}: {message}"),
             Self::SurgeUnschedulable { claim, message } => {
@@ -76,16 +185,17 @@ impl fmt::Display for Reason {
             Self::AwaitingSurge { claim, why, until } => {
                 write!(f, "NodeClaim {claim} waits for its replacement until {until}: {why}")
             }
-            Self::Draining { claim, since } => write!(f, "NodeClaim {claim} is draining since {since}"),
-            Self::DrainStuck { claim, since } => {
-                write!(f, "NodeClaim {claim} is draining since {since}, longer than its terminationGracePeriod allows")
-            }
+            Self::Draining { claim, since } => write!(f, "NodeClaim {claim} has been draining since {since}"),
+            Self::DrainStuck { claim, since } => write!(
+                f,
+                "NodeClaim {claim} has been draining since {since}, longer than its terminationGracePeriod allows"
+            ),
             Self::NotReaped { claim, why } => write!(f, "surge NodeClaim {claim} is kept: {why}"),
             Self::ForeignAnchor { claim, pool } => {
                 write!(f, "noderotation.io/active-rotation names NodeClaim {claim}, which belongs to NodePool {pool:?}")
             }
-            Self::Unreadable { object, key, value, used } => {
-                write!(f, "{object}: {key} {value:?} cannot be read; {used}")
+            Self::MalformedAnnotation { object, key, value, instead } => {
+                write!(f, "{object}: {key} holds {value:?}, which cannot be used; {instead}")
             }
         }
     }
@@ -95,23 +205,23 @@ fn join(codes: &[Code]) -> String {
     codes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// How many claims fail which condition of §7; a claim counts once for each that it fails.
+/// How many claims are eligible, and how many fail which condition of §7.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EligibilityCounts {
     /// Claims that meet every condition.
     pub eligible: usize,
-    /// Due and held back by their backoff alone.
+    /// Claims that are due and held back by their backoff alone.
     pub in_backoff: usize,
-    /// Claims born with less than their lead time (§6).
+    /// Names of claims that were born with less than their lead time (§6, `ShortLead`).
     pub short_lead: Vec<String>,
-    /// Failing claims by reason.
-    pub reasons: BTreeMap<Ineligible, usize>,
+    /// Claims by the condition that they fail; a claim counts once for each.
+    pub ineligible: BTreeMap<Ineligible, usize>,
 }
 
 impl fmt::Display for EligibilityCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "eligible={}", self.eligible)?;
-        for (reason, count) in &self.reasons {
+        for (reason, count) in &self.ineligible {
             write!(f, " {reason:?}={count}")?;
         }
         Ok(())

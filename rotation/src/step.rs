@@ -1,154 +1,123 @@
-//! What a decision may ask for: one read, or one conditional request with what to announce once it landed.
+//! What a decision may ask for: one live read, or one conditional write with what to announce once it has landed.
 
-use std::collections::BTreeMap;
-
-use jiff::{SignedDuration, Timestamp};
+use noderotation_shared::kind::Kind;
+use noderotation_shared::objects::NodeClaim;
 use serde_json::Value;
+
+pub use crate::announcement::Announcement;
+pub use crate::patch::Patch;
 
 /// The next step of a pass.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Read something first, put it into the world, decide again.
+    /// Read this live, take the answer into the world, and decide again.
     Read(LiveRead),
-    /// Do this, and if it landed announce that.
-    Do(Box<Act>),
+    /// Send this, and announce what it carries if it has landed.
+    Write(Box<Act>),
 }
 
-/// One conditional request.
+/// One conditional write, and what it means.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Act {
-    /// Its name, in metrics and logs.
+    /// The step's name, in metrics and logs.
     pub name: &'static str,
     /// The request.
-    pub request: Write,
-    /// Only for an applied write, in this order.
+    pub write: Write,
+    /// What to announce, in this order, once the write has landed; nothing otherwise.
     pub announce: Vec<Announcement>,
 }
 
-/// A read that a decision needs.
+/// A read that a decision needs before it can go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LiveRead {
-    /// The anchored claim, live.
+    /// The NodePool itself.
+    NodePool(String),
+    /// A NodeClaim.
     NodeClaim(String),
-    /// What runs on a candidate's node.
+    /// A Node.
+    Node(String),
+    /// A placeholder, by its Pod name.
+    Placeholder(String),
+    /// What runs on a candidate's Node, and what its claim can hold.
     NodeLoad {
-        /// The candidate.
+        /// The candidate's name.
         claim: String,
-        /// Its node.
+        /// The candidate's UID.
+        uid: String,
+        /// Its Node.
         node: String,
     },
-    /// Placeholder and host, live.
+    /// The placeholder and its host, before the point of no return.
     Surge {
-        /// The placeholder.
+        /// The placeholder's Pod name.
         placeholder: String,
         /// The host's Node.
         node: String,
     },
-    /// Karpenter's event about the placeholder.
+    /// The NodeClaim that Karpenter's event names for a placeholder.
     Nomination {
-        /// The placeholder.
+        /// The placeholder's Pod name.
         placeholder: String,
     },
-    /// The surge claim and the Pods of its node.
+    /// A surge claim and the Pods of its Node, before it is taken back.
     SurgeClaim(String),
 }
 
-/// One request. Updates and deletes carry what the decision saw.
+impl LiveRead {
+    /// What runs on this candidate's Node.
+    pub(crate) fn load_of(candidate: &NodeClaim) -> Self {
+        let meta = &candidate.meta;
+        Self::NodeLoad { claim: meta.name.to_string(), uid: meta.uid.to_string(), node: candidate.node.to_string() }
+    }
+}
+
+/// One write. Updates and deletes carry what the decision saw.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
-    /// A merge patch of annotations with the observed resourceVersion.
+    /// A merge patch of a NodePool, a NodeClaim or a Node, with the observed `resourceVersion`.
     Patch(Patch),
-    /// Creates the placeholder; its name is deterministic, so that a second one is a conflict.
-    Create(Box<Value>),
-    /// Deletes the placeholder with its UID.
+    /// Creates a placeholder. Its name follows from its claim's, so that a second one is a conflict.
+    CreatePlaceholder(Box<Value>),
+    /// Deletes a placeholder with this UID.
     DeletePlaceholder {
-        /// Its name.
+        /// Its Pod name.
         name: String,
         /// Its UID.
         uid: String,
     },
-    /// Deletes a claim with its UID and, where given, its version.
+    /// Deletes a NodeClaim with this UID and, where given, this version.
     DeleteClaim {
         /// Its name.
         name: String,
         /// Its UID.
         uid: String,
-        /// The observed resourceVersion.
+        /// The observed `resourceVersion`; `None` where only the UID matters.
         version: Option<String>,
     },
 }
 
-/// The kind of a patched object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ObjectKind {
-    /// A NodePool.
-    NodePool,
-    /// A NodeClaim.
-    NodeClaim,
-    /// A Node.
-    Node,
-}
-
-/// A merge patch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Patch {
-    /// What is patched.
-    pub kind: ObjectKind,
-    /// Its name.
-    pub name: String,
-    /// The observed resourceVersion; a 409 tells that it is another by now.
-    pub version: String,
-    /// Annotations to set (`Some`) or remove (`None`).
-    pub annotations: BTreeMap<&'static str, Option<String>>,
-    /// `spec.unschedulable`, where it is to change.
-    pub unschedulable: Option<bool>,
-}
-
-impl Patch {
-    /// The request's body.
-    pub fn body(&self) -> Value {
-        let mut body = serde_json::json!({
-            "metadata": {"resourceVersion": self.version, "annotations": self.annotations},
-        });
-        if let (Some(unschedulable), Some(object)) = (self.unschedulable, body.as_object_mut()) {
-            object.insert("spec".into(), serde_json::json!({"unschedulable": unschedulable}));
+impl Write {
+    /// The kind and name of the object that is written.
+    pub fn target(&self) -> (Kind, &str) {
+        match self {
+            Self::Patch(patch) => (patch.kind, &patch.name),
+            Self::CreatePlaceholder(pod) => {
+                (Kind::Pod, pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default())
+            }
+            Self::DeletePlaceholder { name, .. } => (Kind::Pod, name),
+            Self::DeleteClaim { name, .. } => (Kind::NodeClaim, name),
         }
-        body
     }
-}
 
-/// What happened, told after the write that made it happen, with the values which that write stored.
-#[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs, reason = "the fields carry the names of §11")]
-pub enum Announcement {
-    /// Log `rotation candidate selected`, event `RotationStarted`.
-    CandidateSelected { claim: String, node: String, deadline: Option<Timestamp>, age: SignedDuration, policy: String },
-    /// Log `surge placeholder created`.
-    PlaceholderCreated { claim: String, placeholder: String, size: String },
-    /// Events `SurgeClamped`, `SurgeClampBandExceeded`, `SurgeClampRefused`.
-    Clamped { claim: String, reason: &'static str, message: String },
-    /// Log `surge node ready`.
-    SurgeReady { claim: String, host: String, path: Option<&'static str>, surge_wait: SignedDuration },
-    /// Log `drain started`.
-    DrainStarted { claim: String, node: String, bound: Option<SignedDuration> },
-    /// Log `rotation attempt failed`, event `RotationFailed`, counter.
-    AttemptFailed { claim: String, reason: String, retry_count: i64, next_attempt_at: Option<Timestamp> },
-    /// Log `rotation expired`, event `RotationExpired`, counter.
-    Expired { claim: String, phase: &'static str },
-    /// Log `rotation complete`, event `RotationCompleted`, counter and histograms.
-    Completed {
-        claim: String,
-        mode: &'static str,
-        surge_path: Option<String>,
-        surge_wait: Option<SignedDuration>,
-        drain: Option<SignedDuration>,
-    },
-    /// Event, counter: surge-less.
-    ForcefulFallback { claim: String, deadline: Timestamp },
-    /// Log `maintenance window closed with candidates unrotated`, event `WindowMissed`, counter.
-    WindowMissed { opened_at: Timestamp, eligible: usize, in_backoff: usize },
-    /// Event `GovernanceLost`.
-    GovernanceLost { claim: String, why: String },
-    /// Log `unfroze`.
-    Unfroze { node: String },
+    /// The live read that shows what became of the object when the write did not land, or may have.
+    pub(crate) fn read_back(&self) -> LiveRead {
+        let (kind, name) = self.target();
+        let name = name.to_owned();
+        match kind {
+            Kind::NodePool => LiveRead::NodePool(name),
+            Kind::Node => LiveRead::Node(name),
+            Kind::Pod => LiveRead::Placeholder(name),
+            _ => LiveRead::NodeClaim(name),
+        }
+    }
 }

@@ -1,24 +1,27 @@
-//! Is the replacement there? (§9.5)
+//! Is the replacement there (§9.5)?
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use noderotation_shared::instant::whole_seconds;
+use noderotation_shared::objects::{Node, NodeClaim, Placeholder};
 
 use crate::world::World;
-use noderotation_shared::objects::{Node, NodeClaim};
 
-/// The host that stands in for the candidate's node.
+/// The replacement is ready.
 pub struct Ready<'a> {
-    /// Its Node.
+    /// The placeholder that reserves it.
+    pub placeholder: &'a Arc<Placeholder>,
+    /// The Node that stands in for the candidate's.
     pub host: &'a Arc<Node>,
-    /// `provisioned`, `absorbed`, or unknown.
+    /// `provisioned` or `absorbed`; `None` where the host's NodeClaim is not known.
     pub path: Option<&'static str>,
 }
 
-/// `surge_ready`: the host, or in a few words what is missing.
+/// `surge_ready`: the host, or a sentence about what is missing.
 pub fn ready<'a>(world: &'a World, candidate: &NodeClaim, started_at: Timestamp) -> Result<Ready<'a>, String> {
-    let Some(placeholder) = &world.placeholder else { return Err("the placeholder is not there yet".into()) };
+    let placeholder =
+        world.placeholder_of(&candidate.meta.name).ok_or_else(|| "the placeholder does not exist yet".to_owned())?;
     if placeholder.meta.deleted.is_some() {
         return Err("the placeholder is terminating".into());
     }
@@ -29,13 +32,12 @@ pub fn ready<'a>(world: &'a World, candidate: &NodeClaim, started_at: Timestamp)
         ));
     }
     if &*placeholder.phase != "Running" {
-        return Err(format!("the placeholder on {} is {}", placeholder.node, placeholder.phase));
+        return Err(format!("the placeholder on Node {} is {}", placeholder.node, placeholder.phase));
     }
-    let Some(host) = world.nodes.get(&placeholder.node) else {
-        return Err(format!("node {} is not known yet", placeholder.node));
-    };
+    let host =
+        world.nodes.get(&placeholder.node).ok_or_else(|| format!("Node {} is not known yet", placeholder.node))?;
     let claim = world.claim_on(&host.meta.name);
-    let fault = [
+    let obstacles = [
         (host.meta.name == candidate.node, "is the candidate's own"),
         (host.pool != world.pool.meta.name, "belongs to another NodePool"),
         (!host.ready, "is not Ready"),
@@ -45,18 +47,16 @@ pub fn ready<'a>(world: &'a World, candidate: &NodeClaim, started_at: Timestamp)
         (host.meta.deleted.is_some(), "is being deleted"),
         (claim.is_some_and(|c| c.meta.deleted.is_some()), "belongs to a NodeClaim that is being deleted"),
     ];
-    if let Some((_, why)) = fault.iter().find(|(is_so, _)| *is_so) {
-        return Err(format!("node {} {why}", host.meta.name));
+    if let Some((_, obstacle)) = obstacles.iter().find(|(is_so, _)| *is_so) {
+        return Err(format!("Node {} {obstacle}", host.meta.name));
     }
-    // strictly younger, both in whole seconds: an equal one was there already
+    // strictly younger, both in whole seconds: one of the same second existed already
     let path = claim.map(|c| if c.meta.created > whole_seconds(started_at) { "provisioned" } else { "absorbed" });
-    Ok(Ready { host, path })
+    Ok(Ready { placeholder, host, path })
 }
 
-/// Whether the placeholder's host is going away, so that the placeholder's protection would only stall its drain.
-pub fn host_is_leaving(world: &World) -> bool {
-    world.placeholder.as_ref().is_some_and(|p| {
-        world.nodes.get(&p.node).is_some_and(|n| n.meta.deleted.is_some())
-            || world.claim_on(&p.node).is_some_and(|c| c.meta.deleted.is_some())
-    })
+/// Whether the placeholder's host is going away. The placeholder's own do-not-disrupt would then only stall the drain.
+pub fn host_is_leaving(world: &World, placeholder: &Placeholder) -> bool {
+    world.nodes.get(&placeholder.node).is_some_and(|n| n.meta.deleted.is_some())
+        || world.claim_on(&placeholder.node).is_some_and(|c| c.meta.deleted.is_some())
 }

@@ -31,6 +31,7 @@ pub mod field_error;
 pub mod governance;
 pub mod instant;
 pub mod keys;
+pub mod kind;
 pub mod objects;
 pub mod policy;
 pub mod quantity;

@@ -13,7 +13,8 @@ use noderotation_cluster::watch::fresh::STALE_AFTER;
 use noderotation_cluster::watch::{Change, EventHandler, Freshness, Store, wait_until};
 use noderotation_shared::admission::{PolicyIndex, ProposedNodePool};
 use noderotation_shared::governance::StoredPolicy;
-use noderotation_shared::objects::{Meta, NodePool};
+use noderotation_shared::kind::Kind;
+use noderotation_shared::objects::Meta;
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -34,10 +35,9 @@ pub struct PoolObject {
 }
 
 impl Cached for PoolObject {
-    const COLLECTION: &'static str = NodePool::COLLECTION;
-    const RESOURCE: &'static str = NodePool::RESOURCE;
+    const KIND: Kind = Kind::NodePool;
 
-    fn read(json: &str) -> Result<Self, String> {
+    fn read(json: &str) -> Result<Self, serde_json::Error> {
         // without managedFields, which are the larger half of an object
         #[derive(Deserialize, Serialize)]
         struct Raw {
@@ -55,8 +55,8 @@ impl Cached for PoolObject {
             #[serde(default)]
             annotations: Value,
         }
-        let raw: Raw = serde_json::from_str(json).map_err(|e| e.to_string())?;
-        let value = serde_json::to_value(raw).map_err(|e| e.to_string())?;
+        let raw: Raw = serde_json::from_str(json)?;
+        let value = serde_json::to_value(raw)?;
         Ok(Self { meta: identity(json)?, proposed: Arc::new(ProposedNodePool::read(&value, Timestamp::UNIX_EPOCH)) })
     }
 
@@ -85,10 +85,9 @@ impl PartialEq for PolicyEntry {
 }
 
 impl Cached for PolicyEntry {
-    const COLLECTION: &'static str = PolicyObject::COLLECTION;
-    const RESOURCE: &'static str = PolicyObject::RESOURCE;
+    const KIND: Kind = Kind::RotationPolicy;
 
-    fn read(json: &str) -> Result<Self, String> {
+    fn read(json: &str) -> Result<Self, serde_json::Error> {
         PolicyObject::read(json).map(|policy| Self { meta: policy.meta, stored: policy.stored })
     }
 
@@ -212,10 +211,11 @@ impl Caches {
 
     /// A warning where a watch has received nothing for longer than `STALE_AFTER` (§10: 300 s).
     pub fn staleness(&self) -> Option<String> {
-        let (resource, age) = self.fresh.ages().into_iter().max_by_key(|(_, age)| *age)?;
+        let (kind, age) = self.fresh.ages().into_iter().max_by_key(|(_, age)| *age)?;
         (age > STALE_AFTER).then(|| {
             format!(
-                "the noderotation webhook has received no event of {resource} for {} minutes, so this verdict may be out of date; the controller decides by the actual state",
+                "the noderotation webhook has received no event of {} for {} minutes, so this verdict may be out of date; the controller decides by the actual state",
+                kind.plural(),
                 age.as_secs() / 60
             )
         })
@@ -316,7 +316,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn silence_is_told() {
         let caches = Caches::default();
-        caches.fresh.touch("nodepools");
+        caches.fresh.touch(Kind::NodePool);
         assert_eq!(caches.staleness(), None);
         tokio::time::advance(STALE_AFTER + Duration::from_secs(120)).await;
         assert!(caches.staleness().unwrap().contains("no event of nodepools for 7 minutes"));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use json_patch::Patch;
-use noderotation_cluster::api::with_causes;
+use noderotation_cluster::error::with_causes;
 use noderotation_shared::admission::{Verdict, messages};
 use serde::Serialize;
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 use axum_server::Handle;
 use jiff::SignedDuration;
 use noderotation_certs::manager::{CertificateManager, SecretRef};
-use noderotation_certs::objects::{ConfigurationKind, Mutating, SecretObject, Validating, WebhookConfiguration};
+use noderotation_certs::objects::{Mutating, SecretObject, Validating, WebhookConfiguration};
 use noderotation_certs::plan::CertificateSettings;
 use noderotation_certs::{cert_resolver::CertResolver, files};
 use noderotation_cluster::api::Api;
 use noderotation_cluster::client::connect;
 use noderotation_cluster::objects::Cached;
-use noderotation_cluster::watch::{EventHandler, ListWatch, watch};
+use noderotation_cluster::watch::{EventHandler, ListWatch, reflect};
 use noderotation_process::http::{Health, serve as serve_health};
 use noderotation_process::tasks::{Tasks, describe, or_stopped, wait_for_signal};
 use tokio_util::sync::CancellationToken;
@@ -49,12 +49,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     tasks.spawn(async move { wait_for_signal(signals).await });
 
     let agent = concat!("noderotation-webhook/", env!("CARGO_PKG_VERSION"));
-    let client = connect(args.kubeconfig.as_deref(), agent).await.map_err(anyhow::Error::msg)?;
+    let client = connect(args.kubeconfig.as_deref(), agent).await?;
     let api = Api::new(client, RATE.0, RATE.1, metrics.client_metrics.clone());
     info!(version = env!("CARGO_PKG_VERSION"), namespace = args.namespace, "starting");
     let watches = Watches { api: &api, metrics: &metrics, caches: &caches };
-    watches.start::<PolicyEntry, _>(&mut tasks, ListWatch::all(PolicyEntry::COLLECTION), caches.clone());
-    watches.start::<PoolObject, _>(&mut tasks, ListWatch::all(PoolObject::COLLECTION), caches.clone());
+    watches.start::<PolicyEntry, _>(&mut tasks, ListWatch::all(), caches.clone());
+    watches.start::<PoolObject, _>(&mut tasks, ListWatch::all(), caches.clone());
     let manager = start_certificate(&args, &watches, &resolver, &mut tasks);
 
     let handle = Handle::new();
@@ -121,17 +121,22 @@ struct Watches<'a> {
 }
 
 impl Watches<'_> {
-    fn start<K: Cached, S: EventHandler<K> + 'static>(&self, tasks: &mut Tasks, list_watch: ListWatch, sink: Arc<S>) {
-        let watch = watch::<K>(
+    fn start<K: Cached, S: EventHandler<K> + 'static>(
+        &self,
+        tasks: &mut Tasks,
+        list_watch: ListWatch,
+        handler: Arc<S>,
+    ) {
+        let watch = reflect::<K>(
             self.api.clone(),
             list_watch,
-            sink,
+            handler,
             self.caches.fresh.clone(),
             self.metrics.client_metrics.clone(),
         );
         tasks.spawn(async move {
             watch.await;
-            Err(Error::WatchEnded(K::RESOURCE))
+            Err(Error::WatchEnded(K::KIND.plural()))
         });
     }
 }
@@ -160,15 +165,11 @@ fn start_certificate(
         propagation: args.propagation,
     };
     let manager = CertificateManager::new(watches.api.clone(), secret_ref, settings, resolver.clone());
-    let secrets = ListWatch::named(format!("/api/v1/namespaces/{namespace}/secrets"), &args.secret);
+    let secrets = ListWatch::named(Some(namespace), &args.secret);
     watches.start::<SecretObject, _>(tasks, secrets, manager.clone());
-    let configurations = |collection: &str| ListWatch::named(collection, &args.configurations);
-    watches.start::<WebhookConfiguration<Mutating>, _>(tasks, configurations(Mutating::COLLECTION), manager.clone());
-    watches.start::<WebhookConfiguration<Validating>, _>(
-        tasks,
-        configurations(Validating::COLLECTION),
-        manager.clone(),
-    );
+    let configurations = || ListWatch::named(None, &args.configurations);
+    watches.start::<WebhookConfiguration<Mutating>, _>(tasks, configurations(), manager.clone());
+    watches.start::<WebhookConfiguration<Validating>, _>(tasks, configurations(), manager.clone());
     let runner = manager.clone();
     tasks.spawn(async move {
         runner.run().await;

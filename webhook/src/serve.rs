@@ -18,7 +18,7 @@ use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use http_body_util::{BodyExt, Limited};
 use hyper_util::rt::TokioTimer;
 use jiff::Timestamp;
-use noderotation_cluster::api::with_causes;
+use noderotation_cluster::error::with_causes;
 use rustls::ServerConfig;
 use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
 use strum::VariantArray;

@@ -10,7 +10,7 @@ use fastrand::Rng;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use noderotation_cluster::api::with_causes;
+use noderotation_cluster::error::with_causes;
 use noderotation_webhook::handlers::{Endpoint, Handlers, VerdictOptions};
 use noderotation_webhook::request::{AdmissionRequest, Malformed};
 use noderotation_webhook::response::AdmissionResponse;

@@ -1,33 +1,33 @@
-//! How fresh the view is (§8).
+//! How fresh the caches are (§8).
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use noderotation_shared::kind::Kind;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// A view in which a watch said nothing for this long is stale: nothing is started on it.
+/// A view in which some watch has been silent for longer than this is stale: nothing is started on it.
 pub const STALE_AFTER: Duration = Duration::from_secs(300);
 
-/// When each watch last said something.
+/// When each watch last delivered an event or a bookmark.
 #[derive(Default)]
 pub struct Freshness {
-    last: Mutex<BTreeMap<&'static str, Instant>>,
+    last: Mutex<BTreeMap<Kind, Instant>>,
 }
 
 impl Freshness {
-    /// This watch has said something.
-    pub fn touch(&self, resource: &'static str) {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).insert(resource, Instant::now());
+    /// Records that the watch of this kind has just delivered something.
+    pub fn touch(&self, kind: Kind) {
+        self.last.lock().insert(kind, Instant::now());
     }
 
-    /// How long each watch has been silent.
-    pub fn ages(&self) -> Vec<(&'static str, Duration)> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.iter().map(|(resource, at)| (*resource, at.elapsed())).collect()
+    /// For each kind, the time since its watch last delivered something.
+    pub fn ages(&self) -> Vec<(Kind, Duration)> {
+        self.last.lock().iter().map(|(kind, at)| (*kind, at.elapsed())).collect()
     }
 
-    /// Whether any watch has been silent for too long.
+    /// Whether some watch has been silent for longer than [`STALE_AFTER`].
     pub fn is_stale(&self) -> bool {
         self.ages().iter().any(|(_, age)| *age > STALE_AFTER)
     }

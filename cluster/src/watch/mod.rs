@@ -1,4 +1,4 @@
-//! What the API server holds, kept up to date: one list+watch per kind ([`reflector`]) into slim caches ([`store`]).
+//! What the API server holds, kept up to date: one reflector per kind ([`reflector`]) feeds slim caches ([`store`]).
 
 pub mod fresh;
 pub mod reflector;
@@ -7,30 +7,30 @@ pub mod store;
 use std::collections::HashSet;
 
 pub use fresh::Freshness;
-pub use reflector::{ListWatch, watch};
+pub use reflector::{ListWatch, reflect};
 pub use store::{Change, Store};
 use tokio::sync::Notify;
 
 use crate::objects::Cached;
 
-/// Where a watch puts what it hears.
+/// What a reflector tells its program.
 pub trait EventHandler<K: Cached>: Send + Sync {
-    /// A new or changed object.
+    /// An object is new or has changed. It may be older than what the program has read or written meanwhile.
     fn apply(&self, object: K);
-    /// A deleted object.
+    /// An object was deleted; this is its last state.
     fn delete(&self, object: &K);
-    /// The initial state is complete; what it did not hold has vanished.
+    /// The initial state is complete. Cached objects whose UID is not among `uids` are gone.
     fn init_done(&self, uids: &HashSet<Box<str>>);
 }
 
-/// Waits until this holds; looked at again whenever the waiters of `news` are woken.
-pub async fn wait_until(news: &Notify, holds: impl Fn() -> bool) {
+/// Waits until a condition holds. It is checked at once and whenever the waiters of `changed` are woken.
+pub async fn wait_until(changed: &Notify, holds: impl Fn() -> bool) {
     loop {
-        // before the look, so that news in between are not missed
-        let told = news.notified();
+        // registered before the check, so that a change in between is not missed
+        let woken = changed.notified();
         if holds() {
             return;
         }
-        told.await;
+        woken.await;
     }
 }

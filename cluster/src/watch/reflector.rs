@@ -1,9 +1,8 @@
-//! One kind's list and watch (§8).
+//! Lists and watches one kind, for as long as the process lives (§8).
 //!
-//! The initial state is streamed (`sendInitialEvents`), or paged where the server cannot stream; never one list, which
-//! at 5,000 nodes is a body of 52 MB. A watch resumes from its last resourceVersion with bookmarks; 410 begins anew,
-//! and the difference from the cache, vanished objects included, is told. Silence of 200 s ends the connection: it may
-//! be dead without anybody having said so.
+//! The initial state is streamed (`sendInitialEvents`), or listed page by page where the server cannot stream. A watch
+//! resumes from its last resourceVersion with bookmarks. After 410 it begins anew, and what vanished meanwhile is told.
+//! Silence of 200 s ends the connection, since it may be dead without either side having noticed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,74 +16,65 @@ use tokio::time::Instant;
 
 use super::EventHandler;
 use super::fresh::Freshness;
-use crate::api::{Api, with_causes};
+use crate::api::{Api, Selectors};
 use crate::backoff::backoff;
+use crate::error::{Error, with_causes};
 use crate::metrics::ClientMetrics;
 use crate::objects::{Cached, name_of};
 
-/// No event and no bookmark for this long: reconnect.
+/// Without an event or a bookmark for this long, the reflector reconnects.
 const SILENCE: Duration = Duration::from_secs(200);
 
-/// Objects in a page, where the initial state cannot be streamed.
-const PAGE: usize = 200;
+/// A watch that ended sooner than this did not go well, however it ended.
+const SHORT: Duration = Duration::from_secs(10);
 
-/// What to watch, or to list.
-#[derive(Clone)]
+/// Which objects a reflector lists and watches.
+#[derive(Clone, Debug, Default)]
 pub struct ListWatch {
-    path: String,
-    /// Begins with `&` where there is one.
-    selector: String,
+    namespace: Option<String>,
+    selectors: Selectors,
 }
 
 impl ListWatch {
-    /// Every object of a collection.
-    pub fn all(path: impl Into<String>) -> Self {
-        Self { path: path.into(), selector: String::new() }
+    /// Every object of a cluster-scoped kind.
+    pub fn all() -> Self {
+        Self::default()
     }
 
-    /// Those that carry a label.
-    pub fn labelled(path: impl Into<String>, label: &str) -> Self {
-        Self { path: path.into(), selector: format!("&labelSelector={}", label.replace('/', "%2F")) }
+    /// The one object of this name, which need not exist; in a namespace where the kind has one.
+    pub fn named(namespace: Option<&str>, name: &str) -> Self {
+        Self { namespace: namespace.map(str::to_owned), selectors: Selectors::fields(format!("metadata.name={name}")) }
     }
 
-    /// The one object of this name, which need not be there.
-    pub fn named(path: impl Into<String>, name: &str) -> Self {
-        Self { path: path.into(), selector: format!("&fieldSelector=metadata.name%3D{name}") }
+    /// The objects of a namespace that carry a label.
+    pub fn labelled(namespace: &str, label: &str) -> Self {
+        Self { namespace: Some(namespace.to_owned()), selectors: Selectors::labelled(label) }
     }
 
-    /// Reads all of it in pages, each object as text; gives the list's resourceVersion.
-    pub async fn pages(&self, api: &Api, mut each: impl FnMut(&str)) -> Result<String, String> {
-        #[derive(Deserialize)]
-        struct Page {
-            metadata: PageMeta,
-            items: Option<Vec<Raw>>,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct PageMeta {
-            resource_version: String,
-            #[serde(default)]
-            r#continue: String,
-        }
-        let mut next = String::new();
-        loop {
-            let path = format!("{}?limit={PAGE}{}{next}", self.path, self.selector);
-            let text = api.get(&path).await.map_err(|e| e.to_string())?;
-            let page: Page = serde_json::from_str(&text).map_err(|e| e.to_string())?;
-            for raw in page.items.iter().flatten() {
-                each(raw.0.get());
-            }
-            if page.metadata.r#continue.is_empty() {
-                return Ok(page.metadata.resource_version);
-            }
-            next = format!("&continue={}", page.metadata.r#continue);
-        }
+    /// Lists them page by page; an object that cannot be parsed is passed to `each` as well. Returns the list's version.
+    pub async fn list<K: Cached>(&self, api: &Api, mut each: impl FnMut(Result<K, Unparsed>)) -> Result<String, Error> {
+        api.list(K::KIND, self.namespace.as_deref(), &self.selectors, |raw: Raw| each(raw.parse())).await
     }
 }
 
-/// An object as text: it is read by its kind's own lenient reader.
+/// An object that its kind's reader does not understand.
+#[derive(Debug, thiserror::Error)]
+#[error("{name}: {source}")]
+pub struct Unparsed {
+    /// Its name, as far as it has one.
+    pub name: String,
+    source: serde_json::Error,
+}
+
+/// An object as text. Each kind's own lenient reader parses it, so that one malformed object never stops a watch.
 #[derive(Clone)]
 struct Raw(Box<RawValue>);
+
+impl Raw {
+    fn parse<K: Cached>(&self) -> Result<K, Unparsed> {
+        K::read(self.0.get()).map_err(|source| Unparsed { name: name_of(self.0.get()), source })
+    }
+}
 
 impl<'de> Deserialize<'de> for Raw {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -96,104 +86,109 @@ impl<'de> Deserialize<'de> for Raw {
 enum Ended {
     /// The server closed it, as it does every few minutes.
     Normally,
-    /// The resourceVersion is too old: list again.
+    /// 410: the resourceVersion is too old, so list again.
     Expired,
     /// The server cannot stream the initial state.
     CannotStream,
-    /// Something failed.
+    /// Something failed; the sentence goes into the log.
     Failed(String),
 }
 
-/// Watches one kind for ever. Returns never; its panic ends the process.
-pub async fn watch<K: Cached>(
+/// Keeps `handler` informed about one kind. Never returns; a panic in it ends the process.
+pub async fn reflect<K: Cached>(
     api: Api,
     list_watch: ListWatch,
-    sink: Arc<dyn EventHandler<K>>,
+    handler: Arc<dyn EventHandler<K>>,
     fresh: Arc<Freshness>,
     client_metrics: Arc<ClientMetrics>,
 ) {
-    let mut watcher =
-        Watcher { api, list_watch, sink, fresh, client_metrics, version: None, can_stream: true, reason: "start" };
-    let mut failures = 0;
+    let mut reflector =
+        Reflector { api, list_watch, handler, fresh, client_metrics, version: None, can_stream: true, reason: "start" };
+    // watches in a row that ended too soon
+    let mut short = 0u32;
     loop {
         let began = Instant::now();
-        match watcher.run().await {
-            Ended::Normally => failures = 0,
-            Ended::CannotStream => watcher.can_stream = false,
+        let ended = reflector.watch_once().await;
+        short = if began.elapsed() < SHORT { short + 1 } else { 0 };
+        let failure = match ended {
+            Ended::Normally => None,
+            Ended::CannotStream => {
+                reflector.can_stream = false;
+                None
+            }
             Ended::Expired => {
-                watcher.version = None;
-                watcher.reason = "expired";
+                reflector.version = None;
+                reflector.reason = "expired";
+                None
             }
-            Ended::Failed(why) => {
-                // a watch that held for a while began well
-                failures = if began.elapsed() > Duration::from_secs(30) { 0 } else { failures + 1 };
-                let wait = backoff(failures.min(5));
-                tracing::warn!(resource = K::RESOURCE, error = why, retry_in = ?wait, "watch failed");
-                tokio::time::sleep(wait).await;
-            }
-        }
+            Ended::Failed(why) => Some(why),
+        };
+        // a first 410 or an early close is ordinary; a server that goes on like that is not asked without pause
+        let wait = match (&failure, short) {
+            (None, 0 | 1) => continue,
+            (None, n) => backoff((n - 2).min(5)),
+            (Some(_), n) => backoff(n.saturating_sub(1).min(5)),
+        };
+        let error = failure.unwrap_or_else(|| "the watch ended at once".into());
+        tracing::warn!(resource = K::KIND.plural(), error, retry_in = ?wait, "watch failed");
+        tokio::time::sleep(wait).await;
     }
 }
 
-struct Watcher<K: Cached> {
+struct Reflector<K: Cached> {
     api: Api,
     list_watch: ListWatch,
-    sink: Arc<dyn EventHandler<K>>,
+    handler: Arc<dyn EventHandler<K>>,
     fresh: Arc<Freshness>,
     client_metrics: Arc<ClientMetrics>,
+    /// From where the next watch resumes; `None` until the initial state is complete.
     version: Option<String>,
     can_stream: bool,
+    /// Why the next list happens, for the metric.
     reason: &'static str,
 }
 
-impl<K: Cached> Watcher<K> {
-    async fn run(&mut self) -> Ended {
+impl<K: Cached> Reflector<K> {
+    async fn watch_once(&mut self) -> Ended {
         if self.version.is_none()
             && !self.can_stream
-            && let Err(ended) = self.list().await
+            && let Err(error) = self.list().await
         {
-            return ended;
+            return if error.code() == Some(410) { Ended::Expired } else { Ended::Failed(with_causes(&error)) };
         }
-        let streaming = self.version.is_none();
-        if streaming {
-            self.client_metrics.watch_list(K::RESOURCE, self.reason);
+        let is_streaming = self.version.is_none();
+        if is_streaming {
+            self.client_metrics.watch_list(K::KIND.plural(), self.reason);
         }
-        let mut seen = streaming.then(HashSet::new);
-        let events = match self
-            .api
-            .client()
-            .request_events::<Raw>(match self.request() {
-                Ok(request) => request,
-                Err(why) => return Ended::Failed(why),
-            })
-            .await
-        {
+        // the UIDs of the initial state, while it is streamed
+        let mut initial = is_streaming.then(HashSet::new);
+        let (namespace, selectors) = (self.list_watch.namespace.as_deref(), &self.list_watch.selectors);
+        let events = match self.api.watch::<Raw>(K::KIND, namespace, selectors, self.version.as_deref()).await {
             Ok(events) => events,
-            Err(error) => return self.refusal(&error),
+            Err(error) => return self.not_opened(&error),
         };
         let mut events = std::pin::pin!(events);
         loop {
             let event = match tokio::time::timeout(SILENCE, events.next()).await {
                 Err(_) => return Ended::Failed(format!("no event and no bookmark for {SILENCE:?}")),
-                Ok(None) if seen.is_some() => {
+                Ok(None) if initial.is_some() => {
                     return Ended::Failed("closed before the initial state was complete".into());
                 }
                 Ok(None) => return Ended::Normally,
                 Ok(Some(Err(error))) => return Ended::Failed(with_causes(&error)),
                 Ok(Some(Ok(event))) => event,
             };
-            self.fresh.touch(K::RESOURCE);
+            self.fresh.touch(K::KIND);
             match event {
-                WatchEvent::Added(raw) | WatchEvent::Modified(raw) => self.keep(raw.0.get(), &mut seen),
-                WatchEvent::Deleted(raw) => self.drop(&raw),
+                WatchEvent::Added(raw) | WatchEvent::Modified(raw) => self.applied(raw.parse(), &mut initial),
+                WatchEvent::Deleted(raw) => self.deleted(&raw, initial.is_some()),
                 WatchEvent::Bookmark(mark) => {
-                    self.version = match &seen {
-                        // before the end of the initial state there is nothing to resume from
-                        Some(_) if !mark.metadata.annotations.contains_key("k8s.io/initial-events-end") => continue,
-                        _ => Some(mark.metadata.resource_version),
-                    };
-                    if let Some(uids) = seen.take() {
-                        self.sink.init_done(&uids);
+                    if initial.is_some() && !mark.metadata.annotations.contains_key("k8s.io/initial-events-end") {
+                        continue; // before the end of the initial state there is nothing to resume from
+                    }
+                    self.version = Some(mark.metadata.resource_version);
+                    if let Some(uids) = initial.take() {
+                        self.handler.init_done(&uids);
                     }
                 }
                 WatchEvent::Error(status) if status.code == 410 => return Ended::Expired,
@@ -202,61 +197,57 @@ impl<K: Cached> Watcher<K> {
         }
     }
 
-    fn keep(&mut self, json: &str, seen: &mut Option<HashSet<Box<str>>>) {
-        match K::read(json) {
+    /// A new or changed object. Its version counts only once the initial state is complete: from a cut one nothing can
+    /// be resumed.
+    fn applied(&mut self, object: Result<K, Unparsed>, initial: &mut Option<HashSet<Box<str>>>) {
+        match object {
             Ok(object) => {
-                match seen {
+                match initial {
                     Some(uids) => {
                         uids.insert(object.meta().uid.clone());
                     }
                     None => self.version = Some(object.meta().version.to_string()),
                 }
-                self.sink.apply(object);
+                self.handler.apply(object);
             }
-            Err(error) => {
-                let name = name_of(json);
-                tracing::error!(resource = K::RESOURCE, name, error, "object cannot be read and is left out");
+            Err(Unparsed { name, source }) => {
+                tracing::error!(
+                    resource = K::KIND.plural(),
+                    name,
+                    error = %source,
+                    "an object cannot be parsed and is ignored"
+                );
             }
         }
     }
 
-    fn drop(&mut self, raw: &Raw) {
-        if let Ok(object) = K::read(raw.0.get()) {
-            self.version = Some(object.meta().version.to_string());
-            self.sink.delete(&object);
-        }
-    }
-
-    fn request(&self) -> Result<http::Request<Vec<u8>>, String> {
-        let mut query = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds=290{}", self.list_watch.selector);
-        match &self.version {
-            Some(version) => query.extend(["&resourceVersion=", version]),
-            None => query.push_str("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
-        }
-        let uri = format!("{}?{query}", self.list_watch.path);
-        http::Request::get(uri).body(Vec::new()).map_err(|e| e.to_string())
-    }
-
-    fn refusal(&self, error: &kube::Error) -> Ended {
-        match error {
-            kube::Error::Api(status) if status.code == 410 => Ended::Expired,
-            kube::Error::Api(status) if status.code == 422 && self.version.is_none() && self.can_stream => {
-                Ended::CannotStream
+    fn deleted(&mut self, raw: &Raw, is_streaming: bool) {
+        if let Ok(object) = raw.parse::<K>() {
+            if !is_streaming {
+                self.version = Some(object.meta().version.to_string());
             }
-            kube::Error::Api(status) => Ended::Failed(format!("{}: {}", status.code, status.message)),
-            other => Ended::Failed(with_causes(other)),
+            self.handler.delete(&object);
         }
     }
 
-    /// The initial state in pages; a page that expires begins the list anew.
-    async fn list(&mut self) -> Result<(), Ended> {
-        self.client_metrics.watch_list(K::RESOURCE, self.reason);
-        let mut seen = Some(HashSet::new());
+    fn not_opened(&self, error: &Error) -> Ended {
+        match error.code() {
+            Some(410) => Ended::Expired,
+            Some(422) if self.version.is_none() && self.can_stream => Ended::CannotStream,
+            Some(code) => Ended::Failed(format!("{code}: {}", with_causes(error))),
+            None => Ended::Failed(with_causes(error)),
+        }
+    }
+
+    /// Lists the initial state page by page.
+    async fn list(&mut self) -> Result<(), Error> {
+        self.client_metrics.watch_list(K::KIND.plural(), self.reason);
+        let mut initial = Some(HashSet::new());
         let (api, list_watch) = (self.api.clone(), self.list_watch.clone());
-        let version = list_watch.pages(&api, |json| self.keep(json, &mut seen)).await.map_err(Ended::Failed)?;
+        let version = list_watch.list(&api, |object| self.applied(object, &mut initial)).await?;
         self.version = Some(version);
-        self.fresh.touch(K::RESOURCE);
-        self.sink.init_done(&seen.unwrap_or_default());
+        self.fresh.touch(K::KIND);
+        self.handler.init_done(&initial.unwrap_or_default());
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! One kind's objects by name, never an older one over a newer one.
+//! One kind's objects by name; an older version never replaces a newer one.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -7,64 +7,64 @@ use crate::objects::Cached;
 
 /// A cache of one kind.
 pub struct Store<K> {
-    /// Them.
+    /// The objects, by name.
     pub objects: BTreeMap<Box<str>, Arc<K>>,
-    /// Deleted by us; older news of them is ignored until the watch confirms.
-    pub gone: HashSet<Box<str>>,
-    /// The first list is complete.
+    /// UIDs of objects that we deleted. What the watch still says about them is old.
+    pub deleted: HashSet<Box<str>>,
+    /// Whether the initial state is complete.
     pub is_initialized: bool,
 }
 
 impl<K> Default for Store<K> {
     fn default() -> Self {
-        Self { objects: BTreeMap::new(), gone: HashSet::new(), is_initialized: false }
+        Self { objects: BTreeMap::new(), deleted: HashSet::new(), is_initialized: false }
     }
 }
 
-/// What a change was.
+/// What an object that was applied means for the cache.
 pub enum Change<K> {
-    /// Older than what is known.
-    None,
-    /// Only its version differs.
-    Same,
-    /// New, or different from this.
+    /// It is older than what is cached, or was deleted by us: the cache stays as it is.
+    Outdated,
+    /// Only its `resourceVersion` is new.
+    OnlyVersion,
+    /// It is new, or differs from the object that it replaces.
     Changed(Option<Arc<K>>),
 }
 
 impl<K: Cached> Store<K> {
-    /// Keeps an object unless a newer one, or its deletion by us, is known.
+    /// Caches an object, unless a newer version of it is cached already or we have deleted it.
     pub fn apply(&mut self, object: K) -> Change<K> {
-        if self.gone.contains(&object.meta().uid) {
-            return Change::None;
+        if self.deleted.contains(&object.meta().uid) {
+            return Change::Outdated;
         }
         let name = object.meta().name.clone();
-        if let Some(known) = self.objects.get(&name) {
-            let same_object = known.meta().uid == object.meta().uid;
-            if same_object && !is_newer(&object.meta().version, &known.meta().version) {
-                return Change::None;
+        if let Some(cached) = self.objects.get(&name) {
+            let same_object = cached.meta().uid == object.meta().uid;
+            if same_object && !is_newer(&object.meta().version, &cached.meta().version) {
+                return Change::Outdated;
             }
-            if known.is_same(&object) {
+            if cached.is_same(&object) {
                 self.objects.insert(name, Arc::new(object));
-                return Change::Same;
+                return Change::OnlyVersion;
             }
         }
         Change::Changed(self.objects.insert(name, Arc::new(object)))
     }
 
-    /// Removes the object of this name if it is the one of this UID.
+    /// Removes the object of this name if it is the one with this UID. Returns it.
     pub fn delete(&mut self, name: &str, uid: &str) -> Option<Arc<K>> {
-        self.gone.remove(uid);
-        if self.objects.get(name).is_some_and(|known| &*known.meta().uid == uid) {
+        self.deleted.remove(uid);
+        if self.objects.get(name).is_some_and(|cached| &*cached.meta().uid == uid) {
             self.objects.remove(name)
         } else {
             None
         }
     }
 
-    /// The initial state is complete; gives what it did not hold.
+    /// The initial state is complete: removes and returns the objects whose UID is not among `uids`.
     pub fn init_done(&mut self, uids: &HashSet<Box<str>>) -> Vec<Arc<K>> {
         self.is_initialized = true;
-        self.gone.clear();
+        self.deleted.clear();
         let vanished: Vec<_> = self.objects.values().filter(|o| !uids.contains(&o.meta().uid)).cloned().collect();
         for object in &vanished {
             self.objects.remove(&object.meta().name);
@@ -73,7 +73,7 @@ impl<K: Cached> Store<K> {
     }
 }
 
-/// resourceVersions of one kind are ordered whole numbers.
+/// resourceVersions of one kind are ordered whole numbers. One that is not a number replaces any other.
 fn is_newer(version: &str, than: &str) -> bool {
     match (version.parse::<u64>(), than.parse::<u64>()) {
         (Ok(version), Ok(than)) => version > than,

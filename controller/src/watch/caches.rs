@@ -4,12 +4,13 @@
 //! live counts as seen (*Read your own writes*).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use noderotation_shared::feasibility::Cadence;
 use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder};
 use noderotation_shared::policy::Policy;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::event_handlers::{unindex, unindex_node};
@@ -54,7 +55,7 @@ impl Caches {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, CacheState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn trigger<'a>(&self, pools: impl IntoIterator<Item = &'a str>) {
@@ -115,15 +116,33 @@ impl Caches {
         c.claims_of.get(pool).into_iter().flatten().filter_map(|name| c.claims.objects.get(name).cloned()).collect()
     }
 
-    /// The nodes of a pool, those frozen for `claim`, and `host`.
-    pub fn nodes_for(&self, pool: &str, claim: Option<&str>, host: Option<&str>) -> BTreeMap<Box<str>, Arc<Node>> {
+    /// The Nodes of a pool, those frozen for `claim`, and these hosts; by name.
+    pub fn nodes_for<'a>(
+        &self,
+        pool: &str,
+        claim: Option<&str>,
+        hosts: impl IntoIterator<Item = &'a str>,
+    ) -> BTreeMap<Box<str>, Arc<Node>> {
         let c = self.lock();
-        let of_pool = c.nodes_of.get(pool).into_iter().flatten().map(|name| &**name);
-        let frozen = claim.and_then(|claim| c.frozen_for.get(claim)).into_iter().flatten().map(|name| &**name);
-        of_pool
-            .chain(frozen)
-            .chain(host)
-            .filter_map(|name| c.nodes.objects.get_key_value(name).map(|(name, node)| (name.clone(), node.clone())))
+        let mut nodes = BTreeMap::new();
+        let mut add = |name: &str| {
+            if let Some((name, node)) = c.nodes.objects.get_key_value(name) {
+                nodes.insert(name.clone(), node.clone());
+            }
+        };
+        c.nodes_of.get(pool).into_iter().flatten().for_each(|name| add(name));
+        claim.and_then(|claim| c.frozen_for.get(claim)).into_iter().flatten().for_each(|name| add(name));
+        hosts.into_iter().for_each(add);
+        nodes
+    }
+
+    /// The placeholders of a pool, and that of the anchored claim, whatever its labels; by Pod name.
+    pub fn placeholders_for(&self, pool: &str, anchored: Option<&str>) -> BTreeMap<Box<str>, Arc<Placeholder>> {
+        let c = self.lock();
+        // there is at most one for each rotation in flight
+        let all = c.placeholders.objects.iter();
+        all.filter(|(_, p)| &*p.pool == pool || anchored == Some(p.claim()))
+            .map(|(name, p)| (name.clone(), p.clone()))
             .collect()
     }
 
@@ -164,22 +183,47 @@ impl Caches {
     pub fn forget_placeholder(&self, name: &str, uid: &str) {
         let mut c = self.lock();
         c.placeholders.objects.remove(name);
-        c.placeholders.gone.insert(uid.into());
+        c.placeholders.deleted.insert(uid.into());
     }
+}
 
-    /// The API server says that this claim is not there.
-    pub fn forget_claim(&self, name: &str) {
+/// Takes the API server's own word that an object does not exist.
+pub trait Forget<K> {
+    /// There is no object of this name.
+    fn forget(&self, name: &str);
+}
+
+impl Forget<NodePool> for Caches {
+    fn forget(&self, name: &str) {
+        if self.lock().pools.objects.remove(name).is_some() {
+            self.trigger([name]);
+        }
+    }
+}
+
+impl Forget<NodeClaim> for Caches {
+    fn forget(&self, name: &str) {
         let mut c = self.lock();
         if let Some(claim) = c.claims.objects.remove(name) {
             unindex(&mut c.claims_of, &claim.pool, name);
         }
     }
+}
 
-    /// The API server says that this node is not there.
-    pub fn forget_node(&self, name: &str) {
+impl Forget<Node> for Caches {
+    fn forget(&self, name: &str) {
         let mut c = self.lock();
         if let Some(node) = c.nodes.objects.remove(name) {
             unindex_node(&mut c, &node);
+        }
+    }
+}
+
+impl Forget<Placeholder> for Caches {
+    fn forget(&self, name: &str) {
+        let mut c = self.lock();
+        if let Some(placeholder) = c.placeholders.objects.remove(name) {
+            c.placeholders.deleted.insert(placeholder.meta.uid.clone());
         }
     }
 }
@@ -245,8 +289,8 @@ mod tests {
         queue.done(&work.key, crate::queue::End::Success(Instant::now() + Duration::from_secs(60)));
         EventHandler::<Node>::init_done(&caches, &HashSet::from(["2".into()]));
         assert_eq!(queue.depth(), 1);
-        assert_eq!(caches.nodes_for("api", None, None).len(), 1);
-        caches.forget_node("b");
+        assert_eq!(caches.nodes_for("api", None, []).len(), 1);
+        Forget::<Node>::forget(&caches, "b");
         let c = caches.lock();
         assert!(c.nodes_of.is_empty() && c.frozen_for.is_empty() && c.nodes.objects.is_empty());
     }

@@ -1,37 +1,35 @@
-//! Karpenter was first: the claim is expiring under us, or is marked so already (§8, *Expired*).
+//! Karpenter, or somebody, was first: the claim is being deleted, or is marked `expired` already (§8, *Expired*).
 
 use noderotation_shared::keys::{ROTATE, STARTED_AT, STATE, SURGE_CLAIM};
-
-use crate::decide::{Pass, act, claim_patch, cleared_anchor, pool_patch};
-use crate::step::{Announcement, Step, Write};
 use noderotation_shared::objects::NodeClaim;
 
-/// A `pending` or `failed` claim got a `deletionTimestamp` that is not ours. The placeholder goes before any other
-/// write: while it stands, Karpenter launches a second node.
-pub(crate) fn enter(pass: &Pass<'_>, claim: &NodeClaim, phase: &'static str) -> Option<Step> {
-    if let Some(confirm) = pass.confirm(&claim.meta.name) {
-        return Some(confirm);
-    }
-    if let Some(step) = pass.drop_placeholder("expired-placeholder") {
+use crate::announcement::{Announcement, ClaimId};
+use crate::context::Context;
+use crate::patch::{act, claim_patch, cleared_anchor, pool_patch};
+use crate::step::Step;
+
+/// A `pending` or `failed` claim has a `deletionTimestamp` that is not ours. The placeholder goes before any other
+/// write: while it exists, Karpenter launches a second Node.
+pub(crate) fn enter(ctx: &Context<'_>, claim: &NodeClaim, phase: &'static str) -> Option<Step> {
+    let name = &claim.meta.name;
+    if let Some(step) = ctx.confirm(name).or_else(|| ctx.delete_placeholder("expired-placeholder", name)) {
         return Some(step);
     }
-    let patch =
-        claim_patch(claim, [(STATE, Some("expired".into())), (STARTED_AT, None), (SURGE_CLAIM, None), (ROTATE, None)]);
-    let told = Announcement::Expired { claim: claim.meta.name.to_string(), phase };
-    Some(act("expired-claim", Write::Patch(patch), vec![told]))
+    let expired = [(STATE, Some("expired".into())), (STARTED_AT, None), (SURGE_CLAIM, None), (ROTATE, None)];
+    let announcement = Announcement::Expired { claim: ClaimId::of(claim), phase };
+    Some(act("expired-claim", claim_patch(claim, expired), vec![announcement]))
 }
 
-/// Terminal: cleanup and the anchor, without telling anything again. Expired stamps neither pause.
-pub(crate) fn step(pass: &Pass<'_>, claim: &NodeClaim) -> Option<Step> {
-    if let Some(confirm) = pass.confirm(&claim.meta.name) {
-        return Some(confirm);
+/// Terminal: cleanup, then the anchor; nothing is announced again. An expiry stamps neither pause.
+pub(crate) fn step(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
+    let name = &claim.meta.name;
+    let cleanup = ctx
+        .confirm(name)
+        .or_else(|| ctx.delete_placeholder("expired-placeholder", name))
+        .or_else(|| ctx.unfreeze_next(name));
+    if cleanup.is_some() || ctx.world.pool.meta.deleted.is_some() {
+        return cleanup;
     }
-    if let Some(step) = pass.drop_placeholder("expired-placeholder").or_else(|| pass.unfreeze_next(&claim.meta.name)) {
-        return Some(step);
-    }
-    if pass.world.pool.meta.deleted.is_some() {
-        return None;
-    }
-    let set = cleared_anchor(pass.world);
-    Some(act("expired-anchor", Write::Patch(pool_patch(pass.world, set)), Vec::new()))
+    let cleared = cleared_anchor(ctx.world);
+    Some(act("expired-anchor", pool_patch(ctx.world, cleared), Vec::new()))
 }

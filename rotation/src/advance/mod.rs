@@ -5,36 +5,37 @@ mod draining;
 mod expired;
 mod failed;
 mod pending;
+mod rollback;
 
 use noderotation_shared::selection::RotationState;
 
-use crate::decide::Pass;
+use crate::context::Context;
 use crate::governance_lost;
 use crate::reason::Reason;
 use crate::step::{LiveRead, Step};
 use crate::world::GoverningPolicy;
 
-/// Dispatches on the claim that the anchor names. A claim is gone only by the API server's own 404.
-pub(crate) fn step(pass: &mut Pass<'_>, governing: &GoverningPolicy, name: &str) -> Option<Step> {
-    let world = pass.world;
-    let Some(claim) = &world.anchored else {
-        return if world.evidence.claim_gone {
-            completed::step(pass, name)
+/// Advances the rotation of the claim that the anchor names. A claim is gone only by the API server's own 404.
+pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy, name: &str) -> Option<Step> {
+    let world = ctx.world;
+    let Some(claim) = world.anchored() else {
+        return if world.is_absent(name) {
+            completed::step(ctx, name)
         } else {
             Some(Step::Read(LiveRead::NodeClaim(name.to_owned())))
         };
     };
     if claim.pool != world.pool.meta.name {
         // never touch another pool's claim; end as for governance lost
-        let note = Reason::ForeignAnchor { claim: name.to_owned(), pool: claim.pool.to_string() };
-        let why = note.to_string();
-        pass.note(note);
-        return governance_lost::roll_back(pass, name, why);
+        let foreign = Reason::ForeignAnchor { claim: name.to_owned(), pool: claim.pool.to_string() };
+        let why = foreign.to_string();
+        ctx.because(foreign);
+        return governance_lost::roll_back(ctx, name, why);
     }
     match claim.state(true) {
-        RotationState::Empty | RotationState::Pending => pending::step(pass, governing, claim),
-        RotationState::Draining => draining::step(pass, claim),
-        RotationState::Failed => failed::step(pass, governing, claim),
-        RotationState::Expired => expired::step(pass, claim),
+        RotationState::Empty | RotationState::Pending => pending::step(ctx, governing, claim),
+        RotationState::Draining => draining::step(ctx, claim),
+        RotationState::Failed => failed::step(ctx, governing, claim),
+        RotationState::Expired => expired::step(ctx, claim),
     }
 }

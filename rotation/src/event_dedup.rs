@@ -1,0 +1,138 @@
+//! What a pass noticed and no write announces: told when it begins, and again when it changes (§11).
+
+use std::collections::{BTreeMap, HashMap};
+
+use noderotation_shared::feasibility::Severity;
+use noderotation_shared::governance::Ungoverned;
+use noderotation_shared::kind::Kind;
+
+use crate::announcement::ClaimId;
+use crate::reason::Reason;
+use crate::report::PoolReport;
+
+/// Something to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// What it is about. A later notice of the same topic with the same text is not told again.
+    pub topic: String,
+    /// The sentence.
+    pub text: String,
+    /// Whether it is worth a warning in the log.
+    pub is_warning: bool,
+    /// The Event that tells it; `None`: the log alone does.
+    pub event: Option<EventAbout>,
+}
+
+/// Which Event tells a notice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventAbout {
+    /// The Event's reason (§11).
+    pub reason: &'static str,
+    /// The kind of the object that it is about: a NodePool or a NodeClaim.
+    pub kind: Kind,
+    /// The object's name.
+    pub name: String,
+    /// The object's UID; may be empty.
+    pub uid: String,
+}
+
+/// What was told last, by NodePool and topic.
+#[derive(Debug, Default)]
+pub struct EventDedup(HashMap<String, BTreeMap<String, String>>);
+
+impl EventDedup {
+    /// The notices of a pass that were not told yet. What the pass no longer noticed may be told again later.
+    pub fn transition(&mut self, pool: &str, noticed: Vec<Notice>) -> Vec<Notice> {
+        let before = self.0.remove(pool).unwrap_or_default();
+        let now = noticed.iter().map(|notice| (notice.topic.clone(), notice.text.clone())).collect::<BTreeMap<_, _>>();
+        if !now.is_empty() {
+            self.0.insert(pool.to_owned(), now);
+        }
+        noticed.into_iter().filter(|notice| before.get(&notice.topic) != Some(&notice.text)).collect()
+    }
+
+    /// Whether this notice, which belongs to no finished pass, was not told yet.
+    pub fn is_new(&mut self, pool: &str, topic: &str, text: &str) -> bool {
+        let told = self.0.entry(pool.to_owned()).or_default().insert(topic.to_owned(), text.to_owned());
+        told.as_deref() != Some(text)
+    }
+
+    /// Forgets a NodePool that is gone.
+    pub fn forget(&mut self, pool: &str) {
+        self.0.remove(pool);
+    }
+}
+
+/// What a pass noticed. `uid` is the NodePool's.
+pub fn notices(report: &PoolReport, uid: &str, claim_uid: impl Fn(&str) -> String) -> Vec<Notice> {
+    let pool = || (Kind::NodePool, report.pool.clone(), uid.to_owned());
+    let warning =
+        |topic: String, text: String, event: Option<EventAbout>| Notice { topic, text, is_warning: true, event };
+    let about = |reason, (kind, name, uid)| EventAbout { reason, kind, name, uid };
+    let mut noticed = Vec::new();
+    for reason in &report.reasons {
+        let text = reason.to_string();
+        match told_as(reason) {
+            Told::Event { reason: event, claim: None } => {
+                noticed.push(warning(reason.name().to_owned(), text, Some(about(event, pool()))));
+            }
+            Told::Event { reason: event, claim: Some(claim) } => {
+                let regarding = (Kind::NodeClaim, claim.name.clone(), claim.uid.clone());
+                let topic = format!("{}/{}", reason.name(), claim.name);
+                noticed.push(warning(topic, text, Some(about(event, regarding))));
+            }
+            Told::Log { topic } => noticed.push(warning(topic, text, None)),
+            Told::Not => {}
+        }
+    }
+    for finding in &report.findings {
+        let code = finding.code.name();
+        let event = (finding.severity() == Severity::Warn).then(|| about(code, pool()));
+        noticed
+            .push(Notice { is_warning: event.is_some(), ..warning(code.to_owned(), finding.message.clone(), event) });
+    }
+    for claim in &report.counts.short_lead {
+        let text =
+            format!("NodeClaim {claim} lives too short to be offered every wanted window; it is rotated at the first");
+        let regarding = (Kind::NodeClaim, claim.clone(), claim_uid(claim));
+        noticed.push(warning(format!("ShortLead/{claim}"), text, Some(about("ShortLead", regarding))));
+    }
+    noticed.extend(no_candidate(report));
+    noticed
+}
+
+/// Why no rotation starts though claims are due.
+fn no_candidate(report: &PoolReport) -> Option<Notice> {
+    let is_waiting = !report.in_progress && report.counts.eligible + report.counts.in_backoff > 0;
+    let reasons: Vec<String> = report.reasons.iter().map(ToString::to_string).collect();
+    is_waiting.then(|| Notice {
+        topic: "no rotation candidate".into(),
+        text: format!("{} ({})", reasons.join("; "), report.counts),
+        is_warning: false,
+        event: None,
+    })
+}
+
+/// How a reason is told.
+enum Told<'a> {
+    Event { reason: &'static str, claim: Option<&'a ClaimId> },
+    Log { topic: String },
+    Not,
+}
+
+fn told_as(reason: &Reason) -> Told<'_> {
+    let on_pool = |reason| Told::Event { reason, claim: None };
+    let on_claim = |reason, claim| Told::Event { reason, claim: Some(claim) };
+    match reason {
+        Reason::Ungoverned(Ungoverned::Conflict(_) | Ungoverned::InvalidPolicy(_)) => on_pool("PolicyConflict"),
+        Reason::StaticNodePool => on_pool("StaticNodePool"),
+        Reason::FreezeUnreadable(_) => on_pool("FreezeUnreadable"),
+        Reason::InsufficientHeadroom { .. } | Reason::HeadroomTight { .. } => on_pool("InsufficientHeadroom"),
+        Reason::DrainStuck { .. } => on_pool("DrainStuck"),
+        Reason::SurgeZoneConflict { claim, .. } => on_claim("SurgeZoneConflict", claim),
+        Reason::SurgeUnschedulable { claim, .. } => on_claim("SurgeUnschedulable", claim),
+        Reason::MalformedAnnotation { object, key, .. } => Told::Log { topic: format!("malformed {object} {key}") },
+        Reason::NotReaped { .. } | Reason::ForeignAnchor { .. } => Told::Log { topic: reason.name().to_owned() },
+        _ => Told::Not,
+    }
+}

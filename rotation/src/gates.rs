@@ -1,0 +1,135 @@
+//! The start gates (§8, steps 2 to 4): one table, from which a start, a retry and every explanation are made.
+//!
+//! A new gate is one line of [`GATES`], one function here, and one sentence in [`Reason`].
+
+use jiff::{SignedDuration, Timestamp};
+use noderotation_shared::feasibility::{self, Severity};
+use noderotation_shared::instant::plus;
+use noderotation_shared::keys::{LAST_FAILURE_AT, LAST_ROTATION_AT};
+use noderotation_shared::objects::Freeze;
+use noderotation_shared::policy::Policy;
+use noderotation_shared::selection::{RotateRequest, RotationState};
+
+use crate::reason::Reason;
+use crate::world::{GoverningPolicy, World};
+
+/// The reason why a gate is closed, and when it opens by itself; `None` while it is open.
+type Check = fn(&World, &GoverningPolicy, Timestamp) -> Option<(Reason, Option<Timestamp>)>;
+
+/// One gate. A retry passes the same gates as a start.
+pub struct Gate {
+    /// Whether `noderotation.io/rotate: now` passes it even when it is closed.
+    pub is_skipped_by_now: bool,
+    /// Why it is closed, if it is.
+    closed: Check,
+}
+
+/// A closed gate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// Why.
+    pub reason: Reason,
+    /// When it opens by itself; `None` where only an event can open it, or an instant that wakes the pass anyway.
+    pub opens: Option<Timestamp>,
+    /// Whether `noderotation.io/rotate: now` passes it all the same.
+    pub is_skipped_by_now: bool,
+}
+
+/// Every gate, in the order in which reasons are told.
+pub const GATES: [Gate; 9] = [
+    Gate { is_skipped_by_now: false, closed: pool_deleting },
+    Gate { is_skipped_by_now: false, closed: stale_caches },
+    Gate { is_skipped_by_now: false, closed: another_claim_draining },
+    Gate { is_skipped_by_now: false, closed: static_pool },
+    Gate { is_skipped_by_now: false, closed: fatal_finding },
+    Gate { is_skipped_by_now: false, closed: frozen_or_suspended },
+    Gate { is_skipped_by_now: true, closed: window_closed },
+    Gate { is_skipped_by_now: true, closed: cooldown },
+    Gate { is_skipped_by_now: true, closed: failure_pause },
+];
+
+/// The gates that are closed now, in their order.
+pub fn closed(world: &World, governing: &GoverningPolicy, now: Timestamp) -> Vec<Closed> {
+    GATES
+        .iter()
+        .filter_map(|gate| {
+            let (reason, opens) = (gate.closed)(world, governing, now)?;
+            Some(Closed { reason, opens, is_skipped_by_now: gate.is_skipped_by_now })
+        })
+        .collect()
+}
+
+/// Whether a claim with this request may start or be retried while these gates are closed.
+pub fn let_through(closed: &[Closed], request: Option<RotateRequest>) -> bool {
+    closed.iter().all(|gate| gate.is_skipped_by_now && request == Some(RotateRequest::Now))
+}
+
+/// Why the pool is held, if it is (§5.4). A hold keeps a rotation that is still `pending` from going on, too.
+pub fn hold(world: &World, policy: &Policy, now: Timestamp) -> Option<Reason> {
+    match world.pool.freeze() {
+        Freeze::Unreadable(text) => Some(Reason::FreezeUnreadable(text)),
+        Freeze::Until(until) if until > now => Some(Reason::Frozen(until)),
+        _ if policy.suspend => Some(Reason::Suspended),
+        _ => None,
+    }
+}
+
+fn pool_deleting(world: &World, _: &GoverningPolicy, _: Timestamp) -> Option<(Reason, Option<Timestamp>)> {
+    world.pool.meta.deleted.map(|_| (Reason::PoolDeleting, None))
+}
+
+fn stale_caches(world: &World, _: &GoverningPolicy, _: Timestamp) -> Option<(Reason, Option<Timestamp>)> {
+    world.stale.then_some((Reason::StaleView, None))
+}
+
+/// At most one claim of a pool drains at a time, also one whose anchor is gone (§8, *Governance lost*).
+fn another_claim_draining(world: &World, _: &GoverningPolicy, _: Timestamp) -> Option<(Reason, Option<Timestamp>)> {
+    let anchor = world.pool.anchor();
+    let draining = world
+        .claims
+        .iter()
+        .find(|claim| claim.state(false) == RotationState::Draining && anchor != Some(&*claim.meta.name))?;
+    Some((Reason::DrainUnanchored(draining.meta.name.to_string()), None))
+}
+
+fn static_pool(world: &World, _: &GoverningPolicy, _: Timestamp) -> Option<(Reason, Option<Timestamp>)> {
+    world.pool.is_static.then_some((Reason::StaticNodePool, None))
+}
+
+fn fatal_finding(world: &World, governing: &GoverningPolicy, _: Timestamp) -> Option<(Reason, Option<Timestamp>)> {
+    let findings = feasibility::findings(&governing.policy, &governing.cadence, &world.facts(), []);
+    let fatal: Vec<_> = findings.iter().filter(|f| f.severity() == Severity::Fatal).map(|f| f.code).collect();
+    (!fatal.is_empty()).then_some((Reason::Fatal(fatal), None))
+}
+
+fn frozen_or_suspended(
+    world: &World,
+    governing: &GoverningPolicy,
+    now: Timestamp,
+) -> Option<(Reason, Option<Timestamp>)> {
+    hold(world, &governing.policy, now).map(|reason| (reason, None))
+}
+
+fn window_closed(_: &World, governing: &GoverningPolicy, now: Timestamp) -> Option<(Reason, Option<Timestamp>)> {
+    let schedule = &governing.policy.schedule;
+    if schedule.open_at(now).is_some() {
+        return None;
+    }
+    let opens = schedule.next_opening(now).map(|occurrence| occurrence.open);
+    Some((Reason::WindowClosed { opens }, opens))
+}
+
+fn cooldown(world: &World, governing: &GoverningPolicy, now: Timestamp) -> Option<(Reason, Option<Timestamp>)> {
+    let until = pause(world, LAST_ROTATION_AT, governing.policy.surge.cooldown_after, now)?;
+    Some((Reason::Cooldown { until }, Some(until)))
+}
+
+fn failure_pause(world: &World, governing: &GoverningPolicy, now: Timestamp) -> Option<(Reason, Option<Timestamp>)> {
+    let until = pause(world, LAST_FAILURE_AT, governing.policy.surge.failure_pause, now)?;
+    Some((Reason::FailurePause { until }, Some(until)))
+}
+
+/// The end of a pause that runs from the instant under this key; `None` when it is over, or never began.
+fn pause(world: &World, key: &str, length: SignedDuration, now: Timestamp) -> Option<Timestamp> {
+    world.pool.last(key, now).map(|from| plus(from, length)).filter(|until| *until > now)
+}

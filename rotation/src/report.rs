@@ -1,0 +1,72 @@
+//! What a pass found out about its NodePool, for metrics, status and events.
+
+use jiff::Timestamp;
+use noderotation_shared::feasibility::{self, Derived, Finding, Lifespan};
+use noderotation_shared::governance::Ungoverned;
+use noderotation_shared::objects::Freeze;
+
+use crate::decide::Decision;
+use crate::reason::{EligibilityCounts, Reason};
+use crate::world::World;
+
+/// What a pass found out.
+#[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a gauge of its own")]
+pub struct PoolReport {
+    /// The NodePool's name.
+    pub pool: String,
+    /// The name of the policy that governs it, or why none does.
+    pub governance: Result<String, Ungoverned>,
+    /// The reasons of every decision of the pass, each once.
+    pub reasons: Vec<Reason>,
+    /// The findings of §6; empty where no policy governs.
+    pub findings: Vec<Finding>,
+    /// How many claims are eligible, and why the others are not.
+    pub counts: EligibilityCounts,
+    /// A rotation is in flight.
+    pub in_progress: bool,
+    /// The window is open.
+    pub window_active: bool,
+    /// When the window opens next; `None`: never, or no policy governs.
+    pub next_open: Option<Timestamp>,
+    /// Until when the operator holds the pool; `None`: not held.
+    pub frozen_until: Option<Timestamp>,
+    /// The drain in flight exceeds its bound.
+    pub drain_stuck: bool,
+    /// Failed attempts of the claim in rotation; 0 without one.
+    pub retry_count: i64,
+    /// The values of §2; `None` where no policy governs.
+    pub derived: Option<Derived>,
+}
+
+impl PoolReport {
+    /// Reports a pass that ended with this world and this decision; `reasons` are those of all its decisions.
+    pub fn new(world: &World, decision: &Decision, reasons: Vec<Reason>, now: Timestamp) -> Self {
+        let governing = world.governance.as_ref().ok();
+        let lifespans = world.claims.iter().map(|claim| Lifespan {
+            created: claim.meta.created,
+            expire_after: claim.expire_after,
+            termination_grace_period: claim.termination_grace_period,
+        });
+        let schedule = governing.map(|governing| &governing.policy.schedule);
+        Self {
+            pool: world.pool.meta.name.to_string(),
+            governance: world.governance.as_ref().map(|governing| governing.name.clone()).map_err(Clone::clone),
+            findings: governing.map_or_else(Vec::new, |governing| {
+                feasibility::findings(&governing.policy, &governing.cadence, &world.facts(), lifespans)
+            }),
+            in_progress: world.pool.anchor().is_some(),
+            window_active: schedule.is_some_and(|schedule| schedule.open_at(now).is_some()),
+            next_open: schedule.and_then(|schedule| schedule.next_opening(now)).map(|occurrence| occurrence.open),
+            frozen_until: match world.pool.freeze() {
+                Freeze::Until(until) if until > now => Some(until),
+                _ => None,
+            },
+            drain_stuck: reasons.iter().any(|reason| matches!(reason, Reason::DrainStuck { .. })),
+            retry_count: world.anchored().map_or(0, |claim| claim.retry_count()),
+            derived: governing.map(|governing| world.derived(governing)),
+            counts: decision.counts.clone(),
+            reasons,
+        }
+    }
+}

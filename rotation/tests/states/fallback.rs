@@ -1,0 +1,25 @@
+//! Rotation without a surge (§9.6).
+
+use noderotation_rotation::announcement::Announcement;
+use serde_json::json;
+
+use crate::cluster::*;
+
+#[test]
+fn the_forceful_fallback_goes_without_a_surge_only_when_it_is_late() {
+    let mut spec = spec();
+    spec["surge"]["forcefulFallback"] = json!({"enabled": true});
+    let mut c = Cluster::new(&spec);
+    c.run();
+    assert!(!c.pool.is_fallback(), "there was time");
+    let mut c = Cluster::new(&spec);
+    // deadline 2026-12-04T19:10Z, t_rot 1h17m
+    c.claims.get_mut("old").unwrap().meta.created = at("2026-11-20T19:10:00Z");
+    c.run();
+    assert_eq!(c.done, ["stamp-window", "anchor", "draining", "delete-claim"]);
+    assert!(c.told.iter().any(|a| matches!(a, Announcement::ForcefulFallback { .. })));
+    c.after(60).drained("old");
+    c.run();
+    c.assert_clean();
+    assert!(matches!(c.told.last(), Some(Announcement::Completed { mode: "forceful-fallback", surge_wait: None, .. })));
+}

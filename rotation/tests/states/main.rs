@@ -1,0 +1,11 @@
+//! The state machine on a small cluster in memory ([`cluster`]), by the product's own pass: one file for each phase.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+
+mod any_world;
+mod cluster;
+mod fallback;
+mod pending;
+mod start;
+mod taken_away;
+mod whole_rotation;
+mod window_edge;

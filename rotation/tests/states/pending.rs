@@ -1,0 +1,125 @@
+//! The surge: what is waited for, what holds it, and what a timeout takes back.
+
+use noderotation_rotation::announcement::Announcement;
+use noderotation_rotation::pass::PassEnd;
+use noderotation_rotation::reason::Reason;
+use noderotation_shared::keys;
+use noderotation_shared::objects::Node;
+
+use crate::cluster::*;
+
+#[test]
+fn a_freeze_holds_what_is_pending_and_not_what_drains() {
+    let mut c = Cluster::new(&spec());
+    c.provisions = false;
+    c.run();
+    c.set_pool(keys::FREEZE, "2026-12-04T23:00:00Z");
+    c.provide();
+    c.after(10).run();
+    assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("pending"));
+    assert_eq!(c.mark("old", keys::SURGE_CLAIM).as_deref(), Some("new"), "what was reserved is still recorded");
+    // markers go on being asserted
+    c.nodes.get_mut("node-old").unwrap().unschedulable = false;
+    c.after(10).run();
+    assert!(c.nodes["node-old"].unschedulable);
+    // it outlasts readyTimeout: a failure
+    c.after(900).run();
+    c.assert_clean();
+    assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("failed"));
+}
+
+#[test]
+fn readiness_is_judged_on_the_host() {
+    let reason = |change: &dyn Fn(&mut Cluster)| {
+        let mut c = Cluster::new(&spec());
+        c.provisions = false;
+        c.run();
+        c.provide();
+        change(&mut c);
+        let decision = c.after(5).run();
+        assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("pending"), "crossed: {:?}", decision.report.reasons);
+        decision
+            .report
+            .reasons
+            .iter()
+            .find_map(|n| if let Reason::AwaitingSurge { why, .. } = n { Some(why.clone()) } else { None })
+            .unwrap_or_default()
+    };
+    let host = |c: &mut Cluster, change: &dyn Fn(&mut Node)| change(c.nodes.get_mut("node-new").unwrap());
+    assert!(reason(&|c| host(c, &|n| n.ready = false)).contains("not Ready"));
+    assert!(reason(&|c| host(c, &|n| n.initialized = false)).contains("not initialized"));
+    assert!(reason(&|c| host(c, &|n| n.unschedulable = true)).contains("unschedulable"));
+    assert!(reason(&|c| host(c, &|n| n.disrupted = true)).contains("disrupted"));
+    assert!(reason(&|c| host(c, &|n| n.pool = "other".into())).contains("another NodePool"));
+    assert!(reason(&|c| c.placeholder.as_mut().unwrap().phase = "Pending".into()).contains("is Pending"));
+    assert!(reason(&|c| c.placeholder.as_mut().unwrap().node = "node-old".into()).contains("candidate's own"));
+}
+
+/// Being unschedulable is how a placeholder asks Karpenter for a node; only one that still is after the time in which a
+/// node is expected (5m) is told.
+#[test]
+fn a_placeholder_without_a_node_is_told_when_it_is_late() {
+    let mut c = Cluster::new(&spec());
+    c.provisions = false;
+    c.run();
+    c.placeholder.as_mut().unwrap().unschedulable = Some("0/3 nodes are available".into());
+    let told = |d: &PassEnd| d.report.reasons.iter().any(|n| matches!(n, Reason::SurgeUnschedulable { .. }));
+    let decision = c.after(10).run();
+    assert!(!told(&decision));
+    assert_eq!(decision.wake_at, Some(at("2026-12-04T18:05:00Z")));
+    assert!(told(&c.after(290).run()));
+}
+
+#[test]
+fn a_surge_that_never_comes_is_rolled_back() {
+    let mut c = Cluster::new(&spec());
+    c.provisions = false;
+    c.run();
+    let note = |d: &PassEnd| d.report.reasons.iter().any(|n| matches!(n, Reason::AwaitingSurge { .. }));
+    let decision = c.after(60).run();
+    assert!(note(&decision));
+    assert_eq!(decision.wake_at, Some(at("2026-12-04T18:15:00.000000001Z")), "exactly when readyTimeout is over");
+    // a claim was launched and never registered
+    let mut launched = claim("new", "2026-12-04T18:00:02Z");
+    launched.node = "".into();
+    c.claims.insert("new".into(), launched);
+    c.now = decision.wake_at.unwrap();
+    c.run();
+    c.assert_clean();
+    assert!(c.claims["new"].meta.deleted.is_some(), "what was launched for us is taken back");
+    assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("failed"));
+    assert_eq!(c.mark("old", keys::RETRY_COUNT).as_deref(), Some("1"));
+    assert_eq!((c.mark("old", keys::STARTED_AT), c.mark("old", keys::SURGE_CLAIM)), (None, None));
+    assert_eq!(c.pool.meta.annotations.get(keys::LAST_FAILURE_AT), Some("2026-12-04T18:15:00Z"));
+    let order: Vec<_> = c.done.iter().skip_while(|n| **n != "rollback-placeholder").copied().collect();
+    assert_eq!(order, ["rollback-placeholder", "reap", "unfreeze", "failed", "release-failed"]);
+    let Some(Announcement::AttemptFailed { retry_count, next_attempt_at, .. }) =
+        c.told.iter().find(|a| matches!(a, Announcement::AttemptFailed { .. }))
+    else {
+        panic!("{:?}", c.told)
+    };
+    assert_eq!((*retry_count, *next_attempt_at), (1, Some(at("2026-12-04T18:45:00Z"))));
+    // and tried again when its backoff is over
+    c.claims.remove("new");
+    c.provisions = true;
+    let decision = c.run();
+    assert_eq!(decision.report.counts.in_backoff, 1);
+    c.now = at("2026-12-04T18:45:00Z");
+    c.run();
+    assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("draining"));
+}
+
+#[test]
+fn an_absorbed_host_is_told_and_never_reaped() {
+    let mut c = Cluster::new(&spec());
+    c.provisions = false;
+    c.run();
+    let placeholder = c.placeholder.as_mut().unwrap();
+    placeholder.node = "node-young".into();
+    placeholder.phase = "Running".into();
+    let mut timed_out = Cluster { told: Vec::new(), done: Vec::new(), ..c };
+    timed_out.nodes.get_mut("node-young").unwrap().ready = false;
+    timed_out.after(901).run();
+    assert!(timed_out.claims["young"].meta.deleted.is_none(), "an older node was reaped");
+    timed_out.assert_clean();
+}

@@ -1,0 +1,99 @@
+//! The gates, the pick and the room.
+
+use jiff::SignedDuration;
+use noderotation_rotation::reason::Reason;
+use noderotation_shared::keys;
+use noderotation_shared::objects::Annotations;
+
+use crate::cluster::*;
+
+#[test]
+fn each_gate_shuts_and_says_so() {
+    let notes = |change: &dyn Fn(&mut Cluster)| {
+        let mut c = Cluster::new(&spec());
+        c.set_pool(keys::WINDOW_OPENED_AT, "2026-12-04T17:00:00Z");
+        change(&mut c);
+        let decision = c.run();
+        assert_eq!(c.done, Vec::<&str>::new(), "{:?}", decision.report.reasons);
+        (decision.report.reasons, decision.wake_at.map(|t| t.to_string()))
+    };
+    let (n, wake) = notes(&|c| c.set_pool(keys::FREEZE, "2026-12-04T19:30:00Z"));
+    assert_eq!((n, wake.as_deref()), (vec![Reason::Frozen(at("2026-12-04T19:30:00Z"))], Some("2026-12-04T19:30:00Z")));
+    let (n, _) = notes(&|c| c.set_pool(keys::FREEZE, "72h"));
+    assert_eq!(n, [Reason::FreezeUnreadable("72h".into())]);
+    let (n, wake) = notes(&|c| c.set_pool(keys::LAST_ROTATION_AT, "2026-12-04T17:55:00Z"));
+    assert_eq!(
+        (n, wake.as_deref()),
+        (vec![Reason::Cooldown { until: at("2026-12-04T18:05:00Z") }], Some("2026-12-04T18:05:00Z"))
+    );
+    let (n, _) = notes(&|c| c.set_pool(keys::LAST_FAILURE_AT, "2026-12-04T17:55:00Z"));
+    assert_eq!(n, [Reason::FailurePause { until: at("2026-12-04T18:05:00Z") }]);
+    assert_eq!(notes(&|c| c.pool.is_static = true).0, [Reason::StaticNodePool]);
+    assert_eq!(notes(&|c| c.stale = true).0, [Reason::StaleView]);
+    assert_eq!(notes(&|c| c.pool.meta.deleted = Some(c.now)).0, [Reason::PoolDeleting]);
+    assert_eq!(notes(&|c| c.set_claim("young", keys::STATE, "draining")).0, [Reason::DrainUnanchored("young".into())]);
+    let (n, _) = notes(&|c| c.pool.expire_after = Some(SignedDuration::from_hours(24)));
+    assert!(matches!(n.as_slice(), [Reason::Fatal(codes)] if codes[0].name() == "ANonPositive"), "{n:?}");
+    let (n, wake) = notes(&|c| {
+        c.pool.meta.annotations = Annotations::default();
+        c.now = at("2026-12-04T16:59:59Z");
+    });
+    assert_eq!(n, [Reason::WindowClosed { opens: Some(at("2026-12-04T17:00:00Z")) }]);
+    assert_eq!(wake.as_deref(), Some("2026-12-04T17:00:00Z"), "the next look is at the opening itself");
+    let (n, _) = notes(&|c| {
+        c.pool.limits = cpu("8500m");
+    });
+    assert!(
+        matches!(n.as_slice(), [Reason::InsufficientHeadroom { wanted, remaining, .. }] if wanted == "1" && remaining == "500m"),
+        "{n:?}"
+    );
+    let (n, _) = notes(&|c| {
+        c.claims.get_mut("old").unwrap().ready = false;
+    });
+    assert_eq!(n, [Reason::NoCandidate]);
+    // a stamp from the future, or unreadable, holds nothing
+    let mut c = Cluster::new(&spec());
+    c.set_pool(keys::LAST_ROTATION_AT, "2026-12-04T18:06:00Z");
+    c.set_pool(keys::LAST_FAILURE_AT, "yesterday");
+    c.set_claim("young", keys::ROTATE, "today");
+    let told: Vec<String> = c
+        .decide()
+        .reasons
+        .iter()
+        .filter(|n| matches!(n, Reason::MalformedAnnotation { .. }))
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert!(
+        told[0].contains("last-failure-at holds \"yesterday\"")
+            && told[1].contains("lies in the future")
+            && told[2].contains("\"today\""),
+        "{told:?}"
+    );
+    c.run();
+    assert_eq!(c.pool.anchor(), Some("old"));
+}
+
+#[test]
+fn a_request_for_now_skips_window_and_pauses_but_no_freeze() {
+    let mut c = Cluster::new(&spec());
+    c.now = at("2026-12-03T12:00:00Z"); // closed
+    c.set_pool(keys::LAST_ROTATION_AT, "2026-12-03T11:59:00Z");
+    c.set_claim("young", keys::ROTATE, "now");
+    c.claims.get_mut("young").unwrap().meta.created = at("2026-12-03T00:00:00Z");
+    c.set_pool(keys::FREEZE, "2026-12-03T13:00:00Z");
+    assert!(c.decide().step.is_none());
+    c.now = at("2026-12-03T13:00:00Z");
+    c.run();
+    assert_eq!(c.pool.anchor(), Some("young"));
+}
+
+#[test]
+fn two_volumes_in_two_zones_are_refused_and_another_claim_goes() {
+    let mut c = Cluster::new(&spec());
+    c.claims.get_mut("young").unwrap().meta.created = at("2026-11-23T00:00:00Z");
+    c.load.volume_zones = vec![("v1".into(), vec!["a".into()]), ("v2".into(), vec!["b".into()])];
+    let decision = c.run();
+    let conflicts = decision.report.reasons.iter().filter(|n| matches!(n, Reason::SurgeZoneConflict { .. })).count();
+    assert_eq!((conflicts, c.done.as_slice()), (2, ["stamp-window"].as_slice()));
+}

@@ -1,0 +1,78 @@
+//! What ends a rotation from outside: an expiry, a deleted NodePool, a foreign anchor, governance lost.
+
+use noderotation_rotation::announcement::Announcement;
+use noderotation_shared::governance::Ungoverned;
+use noderotation_shared::keys;
+
+use crate::cluster::*;
+
+#[test]
+fn a_foreign_deletion_while_pending_drops_the_placeholder_first() {
+    let mut c = Cluster::new(&spec());
+    c.provisions = false;
+    c.run();
+    c.claims.get_mut("old").unwrap().meta.deleted = Some(c.now);
+    let before = c.done.len();
+    c.after(5).run();
+    assert_eq!(c.done[before..], ["expired-placeholder", "expired-claim", "unfreeze", "expired-anchor"]);
+    c.assert_clean();
+    assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("expired"));
+    assert!(matches!(
+        c.told.iter().rfind(|a| !matches!(a, Announcement::Unfroze { .. })),
+        Some(Announcement::Expired { phase: "pending", .. })
+    ));
+    assert!(
+        !c.pool.meta.annotations.has(keys::LAST_ROTATION_AT) && !c.pool.meta.annotations.has(keys::LAST_FAILURE_AT)
+    );
+}
+
+#[test]
+fn a_pool_that_is_being_deleted_is_not_written() {
+    let mut c = Cluster::new(&spec());
+    c.provisions = false;
+    c.run();
+    c.pool.meta.deleted = Some(c.now);
+    c.claims.get_mut("old").unwrap().meta.deleted = Some(c.now);
+    let pool = c.pool.clone();
+    c.after(5).run();
+    assert_eq!(c.pool, pool);
+    assert!(c.placeholder.is_none());
+    c.drained("old");
+    c.run();
+    assert_eq!(c.pool, pool);
+    assert!(!c.told.iter().any(|a| matches!(a, Announcement::Completed { .. })));
+}
+
+#[test]
+fn an_anchor_to_a_foreign_claim_never_touches_it() {
+    let mut c = Cluster::new(&spec());
+    c.claims.get_mut("old").unwrap().pool = "other".into();
+    c.set_pool(keys::ACTIVE_ROTATION, "old");
+    c.set_pool(keys::WINDOW_OPENED_AT, "2026-12-04T17:00:00Z");
+    let before = c.claims["old"].clone();
+    c.run();
+    assert_eq!(c.claims["old"], before);
+    assert_eq!(c.pool.anchor(), None);
+}
+
+#[test]
+fn governance_lost_rolls_back_and_tells_once() {
+    for loss in
+        [Ungoverned::NoMatch, Ungoverned::Conflict(vec!["a".into(), "b".into()]), Ungoverned::InvalidPolicy("a".into())]
+    {
+        let mut c = Cluster::new(&spec());
+        c.provisions = false;
+        c.run();
+        let before = c.done.len();
+        c.lost = Some(loss);
+        c.after(5).run();
+        assert_eq!(c.done[before..], ["lost-placeholder", "unfreeze", "lost-claim", "lost-anchor"]);
+        c.assert_clean();
+        assert_eq!(c.mark("old", keys::STATE), None);
+        assert!(!c.pool.meta.annotations.has(keys::WINDOW_OPENED_AT));
+        assert!(matches!(c.told.last(), Some(Announcement::GovernanceLost { .. })));
+        let before = c.done.len();
+        c.run();
+        assert_eq!(c.done.len(), before);
+    }
+}
