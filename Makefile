@@ -45,7 +45,7 @@ deny: ## Licences, duplicate versions, sources; advisories where their database 
 unused: ## Dependencies that no source file names
 	@echo "== unused dependencies"
 	@cargo machete --version 2>/dev/null | grep -qF '$(MACHETE_VERSION)' || { echo "installing cargo-machete $(MACHETE_VERSION) (a minute, once)"; cargo install --locked cargo-machete --version $(MACHETE_VERSION); }
-	@cargo machete --skip-target-dir >target/unused.txt || { cat target/unused.txt >&2; exit 1; }
+	@found=$$(cargo machete --skip-target-dir 2>&1) || { echo "$$found" >&2; exit 1; }
 
 docs: ## Documentation of all crates, warnings denied
 	@echo "== documentation"; RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
