@@ -384,6 +384,12 @@ fn build(folder: &Path, name: &str) -> anyhow::Result<()> {
     let package = if name == "kubectl-noderotation" { "noderotation-cli" } else { name };
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(repository()).args(["build", "--quiet", "-p", package, "--bin", name]).stdin(Stdio::null());
+    // cargo sets these for the test; passed on, they make ring's build script, and all that depends on it, run again each time
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            cargo.env_remove(name);
+        }
+    }
     if folder.ends_with("release") {
         cargo.arg("--release");
     }

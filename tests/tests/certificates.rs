@@ -126,12 +126,12 @@ async fn no_request_fails_over_ten_renewals_and_two_rollovers() {
         .await
         .unwrap();
     rig.install_karpenter_kinds().unwrap();
-    // what is looked for are certificates that do not fit, not a machine that is slow for a moment
+    // a long timeout: this test is about certificates that do not verify, not about a machine that is slow for a moment
     let product = Product::install_bare_with(rig, &["--set", "webhook.timeoutSeconds=10"]).unwrap();
     let replicas = replicas(&product).await;
     let admin = Asker::admin(&product.rig);
     assert_eq!(admin.create(POOLS, &pool("api", &json!({"w": "api"}))).await.code, 201);
-    // an API server takes a moment to see the first bundle
+    // it takes a moment until the API server uses the first caBundle
     product
         .rig
         .wait("admission", Duration::from_secs(30), async || {
@@ -207,7 +207,7 @@ async fn no_request_fails_over_ten_renewals_and_two_rollovers() {
     }
 }
 
-/// Three replicas plan the same at the same moment: one write lands, the others lose.
+/// Asserts that of the writes that three replicas plan at the same moment, one is applied and the others conflict.
 fn one_winner_each(product: &Product, history: &History) {
     let audit = product.rig.audit().unwrap();
     let code = |event: &&Value| event["responseStatus"]["code"].as_u64().unwrap_or_default();
@@ -219,8 +219,8 @@ fn one_winner_each(product: &Product, history: &History) {
     let lost = audit.iter().filter(of_webhook).filter(|e| code(e) == 409).count();
     let created = audit.iter().filter(of_webhook).filter(|e| e["verb"] == "create" && code(e) == 201).count();
     assert_eq!(created, 2, "once at the start, once after it was deleted");
-    println!("{landed} writes of the Secret landed, {lost} lost a race");
-    // begin, each renewal, introduction, promotion, retirement, and what was put back by hand
+    println!("{landed} writes of the Secret were applied, {lost} conflicted");
+    // one for each certificate, two more for each CA (promotion, retirement), and the restorations that the test provokes
     let most = history.certificates.len() + 2 * history.authorities.len() + 6;
     assert!(
         landed <= most,
@@ -260,7 +260,7 @@ async fn a_bundle_that_somebody_overwrites_is_put_right() {
                 .unwrap();
         }
     }
-    // nothing else of the configuration was touched: a second look writes nothing
+    // nothing else of the configuration was touched: another reconciliation writes nothing
     let before = admin.get(CONFIGURATION).await.body["metadata"]["resourceVersion"].clone();
     product
         .rig
