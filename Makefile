@@ -5,10 +5,11 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 DENY_VERSION := 0.20.2
+MACHETE_VERSION := 0.9.1
 # tests that boot a control plane of their own; each takes about 700 MB and half a core
 RIG_JOBS ?= 4
 
-.PHONY: help demo test check unit fuzz rig-tests vectors bench crd chart-readme tools deny docs layers build
+.PHONY: help demo test check unit fuzz rig-tests vectors bench crd chart-readme tools deny unused docs layers build
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,35 +22,46 @@ tools:
 	@command -v cc >/dev/null || { echo "cc is missing: install a C compiler (Debian: build-essential)" >&2; exit 1; }
 
 demo: tools ## Boots a control plane, installs everything, shows what is refused, rotates two nodes before your eyes (KEEP=1 leaves it running)
+	@# as the demonstration itself builds them, so that it finds them built; here cargo shows its progress
+	@cargo build -p noderotation-tests --bin demo
+	@for program in noderotation-controller noderotation-webhook; do cargo build -p $$program --bin $$program; done
 	@cargo run --quiet -p noderotation-tests --bin demo
 
 test: check unit fuzz rig-tests ## Everything: check, unit tests, and all tests on a real control plane
 
-check: tools layers deny docs ## Formatting, lints, layers, licences, documentation: what to run before a commit
+check: tools layers deny unused docs ## Formatting, lints, layers, licences, unused dependencies, documentation: before every commit
 	@echo "== formatting"; cargo fmt --all -- --check
-	@echo "== lints"; cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
+	@echo "== lints"; cargo clippy --workspace --all-targets --locked -- -D warnings
 
 layers: ## Proves that the pure crates are pure and that no arrow points up
 	@echo "== layers"; bash tests/layers.sh
 
 deny: ## Licences, duplicate versions, sources; advisories where their database can be fetched
 	@echo "== dependencies"
-	@cargo deny --version 2>/dev/null | grep -qF '$(DENY_VERSION)' || { echo "installing cargo-deny $(DENY_VERSION) (a few minutes, once)"; cargo install --quiet --locked cargo-deny --version $(DENY_VERSION); }
+	@cargo deny --version 2>/dev/null | grep -qF '$(DENY_VERSION)' || { echo "installing cargo-deny $(DENY_VERSION) (a few minutes, once)"; cargo install --locked cargo-deny --version $(DENY_VERSION); }
 	@cargo deny --log-level error check bans licenses sources
 	@if timeout 60 cargo deny --log-level error fetch db >/dev/null 2>&1; then cargo deny --log-level error check advisories; else echo "advisories: skipped, their database cannot be fetched from here"; fi
 
+unused: ## Dependencies that no source file names
+	@echo "== unused dependencies"
+	@cargo machete --version 2>/dev/null | grep -qF '$(MACHETE_VERSION)' || { echo "installing cargo-machete $(MACHETE_VERSION) (a minute, once)"; cargo install --locked cargo-machete --version $(MACHETE_VERSION); }
+	@found=$$(cargo machete --skip-target-dir 2>&1) || { echo "$$found" >&2; exit 1; }
+
 docs: ## Documentation of all crates, warnings denied
-	@echo "== documentation"; RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --locked
+	@echo "== documentation"; RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
 unit: tools ## Tests that need no control plane
-	@echo "== unit tests"; cargo test --quiet --workspace --exclude noderotation-tests --locked
+	@echo "== unit tests"; cargo build --workspace --exclude noderotation-tests --tests --locked
+	@cargo test --quiet --workspace --exclude noderotation-tests --locked
 
 fuzz: tools ## Random reviews for each hook of the webhook, for a minute
-	@echo "== random reviews"; NODEROTATION_FUZZ_SECONDS=15 cargo test --quiet --locked -p noderotation-webhook --test fuzz -- --test-threads 2
+	@echo "== random reviews"; cargo build --locked -p noderotation-webhook --test fuzz
+	@NODEROTATION_FUZZ_SECONDS=15 cargo test --quiet --locked -p noderotation-webhook --test fuzz -- --test-threads 2
 
 build: tools ## The control plane (once) and all programs
-	@cargo run --quiet -p noderotation-rig --bin rig -- build
-	@cargo build --quiet --workspace --all-targets --locked
+	@cargo build --locked -p noderotation-rig --bin rig
+	@cargo run --quiet --locked -p noderotation-rig --bin rig -- build
+	@cargo build --workspace --all-targets --locked
 
 rig-tests: build ## Tests on a real control plane
 	@echo "== tests on a real control plane"
@@ -60,7 +72,7 @@ vectors: tools ## The vector tests alone; NODEROTATION_VECTORS names another fol
 
 bench: tools ## Criterion benches, then memory, lag and writes of whole processes on the rig, beside their targets
 	cargo bench --locked -p noderotation-shared
-	cargo run --quiet --release --locked -p noderotation-tests --bin bench
+	cargo run --release --locked -p noderotation-tests --bin bench
 
 crd: ## Writes the chart's CustomResourceDefinition, and what is kept of its schema, from the types
 	cargo run --quiet -p noderotation-cli -- crd > target/crd.yaml

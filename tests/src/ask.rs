@@ -1,36 +1,36 @@
-//! Asking the API server as somebody, and what it said.
+//! Requests to the API server as a given user, whose responses a test inspects, refused or not.
 
 use noderotation_rig::Rig;
 use noderotation_rig::cluster::{Reply, exchange};
 use serde_json::{Value, json};
 
-/// The collection of RotationPolicies.
+/// The path of the collection of RotationPolicies.
 pub const POLICIES: &str = "/apis/noderotation.io/v1alpha1/rotationpolicies";
-/// The collection of NodePools.
+/// The path of the collection of NodePools.
 pub const POOLS: &str = "/apis/karpenter.sh/v1/nodepools";
-/// The collection of NodeClaims.
+/// The path of the collection of NodeClaims.
 pub const CLAIMS: &str = "/apis/karpenter.sh/v1/nodeclaims";
 
-/// The content types of the four patches.
+/// The content type of a JSON merge patch.
 pub const MERGE: &str = "application/merge-patch+json";
-/// JSON patch.
+/// The content type of a JSON patch.
 pub const JSON: &str = "application/json-patch+json";
-/// Strategic merge patch.
+/// The content type of a strategic merge patch.
 pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
-/// Server-side apply.
+/// The content type of server-side apply.
 pub const APPLY: &str = "application/apply-patch+yaml";
 
-/// Somebody who asks.
+/// A user of the API server. No method fails: a response that does not come has the code 0.
 #[derive(Clone)]
 pub struct Asker(pub kube::Client);
 
 impl Asker {
-    /// The cluster's administrator.
+    /// The cluster administrator.
     pub fn admin(rig: &Rig) -> Self {
         Self(rig.client.clone())
     }
 
-    /// Any request.
+    /// Sends a request with a JSON body of the content type `content`.
     pub async fn ask(&self, method: &str, path: &str, content: &str, body: &Value) -> Reply {
         exchange(&self.0, method, path, &[("content-type", content)], body).await.unwrap_or_else(|error| Reply {
             code: 0,
@@ -39,39 +39,39 @@ impl Asker {
         })
     }
 
-    /// Creates an object.
+    /// Creates an object (POST).
     pub async fn create(&self, collection: &str, object: &Value) -> Reply {
         self.ask("POST", collection, "application/json", object).await
     }
 
-    /// Replaces an object.
+    /// Replaces an object (PUT).
     pub async fn put(&self, path: &str, object: &Value) -> Reply {
         self.ask("PUT", path, "application/json", object).await
     }
 
-    /// A merge patch.
+    /// Sends a merge patch.
     pub async fn merge(&self, path: &str, patch: &Value) -> Reply {
         self.ask("PATCH", path, MERGE, patch).await
     }
 
-    /// Server-side apply by a manager; `dry_run` stores nothing.
+    /// Applies an object server-side, with force, as a field manager; `dry_run` stores nothing.
     pub async fn apply(&self, path: &str, manager: &str, dry_run: bool, object: &Value) -> Reply {
         let dry_run = if dry_run { "&dryRun=All" } else { "" };
         self.ask("PATCH", &format!("{path}?fieldManager={manager}&force=true{dry_run}"), APPLY, object).await
     }
 
-    /// Reads an object.
+    /// Reads an object (GET).
     pub async fn get(&self, path: &str) -> Reply {
         self.ask("GET", path, "application/json", &Value::Null).await
     }
 
-    /// Deletes an object.
+    /// Deletes an object (DELETE).
     pub async fn delete(&self, path: &str) -> Reply {
         self.ask("DELETE", path, "application/json", &json!({})).await
     }
 }
 
-/// A policy that selects these labels, and is right.
+/// A valid RotationPolicy that selects these labels.
 pub fn policy(name: &str, labels: &Value) -> Value {
     json!({
         "apiVersion": "noderotation.io/v1alpha1", "kind": "RotationPolicy", "metadata": {"name": name},
@@ -94,7 +94,7 @@ pub fn pool(name: &str, labels: &Value) -> Value {
     })
 }
 
-/// A NodeClaim of a NodePool.
+/// A NodeClaim of the NodePool `pool`.
 pub fn claim(name: &str, pool: &str) -> Value {
     json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",

@@ -1,34 +1,34 @@
-//! What the API server's audit log says of a rotation: who wrote what, when, in which order.
+//! The writes of a rotation as the API server's audit log has them: who wrote what, when, in which order.
 
 use jiff::Timestamp;
 use noderotation_rig::Rig;
 use serde_json::Value;
 
-/// The user that the controller is.
+/// The user name of the controller.
 pub const CONTROLLER: &str = "system:serviceaccount:noderotation:noderotation-controller";
 
-/// One write.
+/// One write request.
 #[derive(Clone, Debug)]
 pub struct Write {
     /// When the API server received it.
     pub at: Timestamp,
-    /// When it answered.
+    /// When the API server answered it.
     pub answered: Timestamp,
-    /// `create`, `patch`, `update`, `delete`, …
+    /// The verb: `create`, `patch`, `update`, `delete` or `deletecollection`.
     pub verb: String,
-    /// `nodeclaims`, `nodes/status`, …
+    /// The plural of the resource, with the subresource: `nodeclaims`, `nodes/status`.
     pub resource: String,
-    /// The object's name.
+    /// The name of the object; empty where the API server generated it.
     pub name: String,
-    /// Who.
+    /// The user name of the author.
     pub user: String,
-    /// The answer's code.
+    /// The HTTP status of the response.
     pub code: u64,
-    /// The request's body.
+    /// The body of the request; null where the audit policy leaves it out.
     pub body: Value,
 }
 
-/// All writes so far, oldest first.
+/// All writes so far, oldest first. An error where the rig keeps no audit log.
 pub fn writes(rig: &Rig) -> anyhow::Result<Vec<Write>> {
     Ok(rig.audit()?.iter().filter(|e| e["stage"] == "ResponseComplete").filter_map(read).collect())
 }
@@ -50,7 +50,7 @@ fn read(event: &Value) -> Option<Write> {
     })
 }
 
-/// The controller's own writes, leases and events aside.
+/// The writes of the controller so far, without those of leases and events.
 pub fn own(rig: &Rig) -> anyhow::Result<Vec<Write>> {
     let mut own = writes(rig)?;
     own.retain(|w| w.user == CONTROLLER && w.resource != "events" && w.resource != "leases");
@@ -58,19 +58,20 @@ pub fn own(rig: &Rig) -> anyhow::Result<Vec<Write>> {
 }
 
 impl Write {
-    /// What the body does to an annotation: `Some(None)` removes it.
+    /// What the write does to the annotation `noderotation.io/<key>`: `None` nothing, `Some(None)` remove it, `Some(Some(_))`
+    /// set it.
     pub fn annotation(&self, key: &str) -> Option<Option<String>> {
         let value = self.body["metadata"]["annotations"].get(format!("noderotation.io/{key}"))?;
         Some(value.as_str().map(str::to_owned))
     }
 
-    /// In a few words, for messages of failing tests.
+    /// The write on one line, for the messages of failing tests.
     pub fn brief(&self) -> String {
         format!("{} {} {} {} → {}", self.at, self.verb, self.resource, self.name, self.code)
     }
 }
 
-/// The controller's writes to what it rotates: everything but events, leases and the policies' status.
+/// The writes of the controller so far to what it rotates: without those of leases, events and the status of policies.
 pub fn rotation(rig: &Rig) -> anyhow::Result<Vec<Write>> {
     let mut own = own(rig)?;
     own.retain(|w| !w.resource.starts_with("rotationpolicies"));

@@ -1,4 +1,4 @@
-//! The demonstration: everything real, before your eyes.
+//! `make demo`: a tour of the product on a real control plane, in the terminal.
 //!
 //! ```text
 //!   boot ─▶ install ─▶ refuse a bad policy ─▶ nodes ─▶ policies ─▶ refuse what would break them ─▶ window opens
@@ -19,22 +19,24 @@ use serde_json::{Value, json};
 use crate::world::{self, annotation, condition, name};
 use crate::{Controller, Product};
 
-/// The pool that `examples/api.yaml` selects.
+/// The NodePool that `examples/api.yaml` selects.
 const POOL: &str = "api";
 
-/// How many nodes are rotated.
+/// The number of nodes that are rotated.
 const ROTATIONS: usize = 2;
 
-/// Runs it all; `keep` leaves it running until Ctrl-C.
+/// Runs the tour. With `keep`, everything runs on until Ctrl-C.
 pub async fn run(keep: bool) -> anyhow::Result<()> {
     let began = Instant::now();
-    say("Building what is missing and booting: etcd, API server, scheduler, controllers, kwok, Karpenter");
+    say(
+        "Building missing programs, then booting etcd, the API server, the scheduler, the controllers, kwok and Karpenter",
+    );
     let product = Product::install().await?;
-    say(&format!("Ready after {:.0?}; the chart is installed by helm", began.elapsed()));
+    say(&format!("Ready after {:.0?}; helm has installed the chart", began.elapsed()));
     let leader = product.start_leader().await?;
     let standby = product.start_controller().await?;
-    say("Two controllers run as the chart's own service account; one leads, one stands by");
-    say("The webhook answers behind the chart's Service, with a certificate that it made itself");
+    say("Two controllers run with the chart's service account: one leads, the other stands by");
+    say("The webhook serves behind the chart's Service, with a certificate that it issued itself");
     refuse_a_bad_policy(&product.rig)?;
     make_nodes(&product.rig).await?;
     let opens = apply_examples(&product.rig)?;
@@ -45,7 +47,7 @@ pub async fn run(keep: bool) -> anyhow::Result<()> {
     if keep {
         look_around(&product, &leader).await?;
     }
-    say("Cleaning up: everything that was started is ended");
+    say("Cleaning up: stopping every process that was started");
     drop((leader, standby, product));
     Ok(())
 }
@@ -54,28 +56,28 @@ fn say(text: &str) {
     println!("▸ {text}");
 }
 
-/// Everything that is wrong is said at once.
+/// A policy with two mistakes: the refusal names both.
 fn refuse_a_bad_policy(rig: &Rig) -> anyhow::Result<()> {
     let mut bad = world::policy("mistake");
     bad["spec"]["maintenanceWindows"][0]["timezone"] = "JST".into();
     bad["spec"]["surge"]["readyTimeout"] = "1d".into();
-    say("A policy with timezone: JST and readyTimeout: 1d is applied, and refused:");
+    say("Applying a policy with timezone: JST and readyTimeout: 1d; it is refused:");
     refused(rig.apply(&bad).map(|()| String::new()), "a bad policy")
 }
 
-/// A tie, a static pool, and somebody who edits a rotation's state.
+/// A tie, a governed static NodePool, and an edit of a rotation's state: each is refused.
 fn refuse_what_would_break(rig: &Rig) -> anyhow::Result<()> {
     let mut tied = world::policy("second");
     tied["spec"]["nodePoolSelector"] = json!({"matchLabels": {"workload": POOL}});
-    say("A second policy with the same selector is applied, and refused:");
+    say("Applying a second policy with the same selector; it is refused:");
     refused(rig.apply(&tied).map(|()| String::new()), "a tie")?;
 
-    say("A static NodePool that this policy would govern is applied, and refused:");
+    say("Applying a static NodePool that the policy would govern; it is refused:");
     let fixed = node_pool("fixed").label("workload", POOL).replicas(2).apply(rig);
     refused(fixed.map(|()| String::new()), "a governed static NodePool")?;
 
     let edit = ["annotate", "nodepool", POOL, "noderotation.io/active-rotation=somebody"];
-    say(&format!("kubectl {} is refused, for a cluster administrator, too:", edit.join(" ")));
+    say(&format!("kubectl {} is refused, even for a cluster administrator:", edit.join(" ")));
     refused(rig.kubectl(&edit), "an edited annotation")
 }
 
@@ -92,7 +94,9 @@ fn indented(text: &str) -> String {
 }
 
 async fn make_nodes(rig: &Rig) -> anyhow::Result<()> {
-    say("A NodePool, a Deployment of three Pods (one fits on a node) and a PodDisruptionBudget that spares one");
+    say(
+        "Creating a NodePool, a Deployment of three Pods (one fits on a node) and a PodDisruptionBudget (maxUnavailable: 1)",
+    );
     node_pool(POOL).label("workload", "api").apply(rig)?;
     deployment("shop", POOL, 3).cpu("1200m").apply(rig)?;
     budget(rig, "shop", &json!({"maxUnavailable": 1}))?;
@@ -100,7 +104,8 @@ async fn make_nodes(rig: &Rig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The policies of `examples/`; the window of the first is moved to the next minute, so that nobody waits for Saturday.
+/// Applies the policies of `examples/`. The window of the first is moved to the next minute, instead of Saturday night; the
+/// instant at which it opens.
 fn apply_examples(rig: &Rig) -> anyhow::Result<Timestamp> {
     for file in ["api.yaml", "catch-all.yaml"] {
         let text = std::fs::read_to_string(repository().join("examples").join(file))?;
@@ -111,11 +116,13 @@ fn apply_examples(rig: &Rig) -> anyhow::Result<Timestamp> {
     let patch =
         json!({"spec": {"maintenanceWindows": world::window(opens, 60), "surge": {"cooldownAfter": "5s"}}}).to_string();
     rig.kubectl(&["patch", "rotationpolicy", "api", "--type=merge", "-p", &patch])?;
-    say(&format!("examples/ is applied; the window of RotationPolicy api is moved, so that it opens at {opens}"));
+    say(&format!(
+        "Applied the policies of examples/, with the window of RotationPolicy api moved so that it opens at {opens}"
+    ));
     Ok(opens)
 }
 
-/// Young nodes are not due: an operator asks for the two oldest.
+/// Requests the rotation of the two oldest NodeClaims, since no new node is due; their names.
 async fn ask_for_rotation(rig: &Rig) -> anyhow::Result<Vec<String>> {
     let old: Vec<String> = world::claims(rig, POOL).await?.iter().take(ROTATIONS).map(name).collect();
     for claim in &old {
@@ -125,7 +132,7 @@ async fn ask_for_rotation(rig: &Rig) -> anyhow::Result<Vec<String>> {
     Ok(old)
 }
 
-/// Shows the live table until the old claims are gone.
+/// Shows the table until the old NodeClaims are gone and the last rotation has completed. An error after ten minutes.
 async fn watch(product: &Product, leader: &Controller, old: &[String], opens: Timestamp) -> anyhow::Result<()> {
     let mut screen = Screen::new();
     let patience = Instant::now() + Duration::from_secs(600);
@@ -141,7 +148,7 @@ async fn watch(product: &Product, leader: &Controller, old: &[String], opens: Ti
         }
         if Instant::now() > patience {
             bail!(
-                "the rotations did not end within ten minutes; the controller's log ends:\n{}",
+                "the rotations did not complete within ten minutes; the last lines of the controller's log:\n{}",
                 leader.process.tail(20)
             );
         }
@@ -232,14 +239,14 @@ impl Screen {
     }
 }
 
-/// The controller's own lines, one for each transition, as times since the rotation began.
+/// Prints the transitions of each rotation from the controller's log, with the seconds since the rotation started.
 fn tell_what_happened(leader: &Controller) -> anyhow::Result<()> {
     let log = std::fs::read_to_string(leader.process.log())?;
     println!();
     say("What happened:");
     let mut began: Option<Timestamp> = None;
     for line in log.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok()).filter(|l| l["nodepool"] == POOL) {
-        let at: Timestamp = line["timestamp"].as_str().context("a line without a time")?.parse()?;
+        let at: Timestamp = line["timestamp"].as_str().context("a log line has no timestamp")?.parse()?;
         let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
         let message = text("message");
         let detail = match message.as_str() {
@@ -263,7 +270,7 @@ fn tell_what_happened(leader: &Controller) -> anyhow::Result<()> {
 
 async fn look_around(product: &Product, leader: &Controller) -> anyhow::Result<()> {
     println!();
-    say("KEEP=1: everything goes on running. Look around in another terminal:");
+    say("KEEP=1: everything keeps running. In another terminal:");
     let rig = &product.rig;
     println!("    export KUBECONFIG={} PATH={}:$PATH", rig.admin().display(), rig.programs.bin.display());
     println!("    kubectl get rotationpolicies,nodepools,nodeclaims,nodes");
@@ -271,7 +278,7 @@ async fn look_around(product: &Product, leader: &Controller) -> anyhow::Result<(
     println!("    curl -s http://127.0.0.1:{}/metrics | grep nodepool", leader.port);
     println!("    tail -f {}", leader.process.log().display());
     println!("    kubectl annotate nodeclaim NAME noderotation.io/rotate=now    # another rotation");
-    say("Ctrl-C ends it all");
+    say("Press Ctrl-C to stop everything");
     tokio::signal::ctrl_c().await?;
     Ok(())
 }

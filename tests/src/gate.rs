@@ -1,5 +1,5 @@
-//! A gate in the API server: it refuses one write of the controller, so that a rotation stands still in exactly that
-//! place, for as long as the test wants. Real admission, no hook in the program under test.
+//! Gates: each lets the API server refuse one particular write of the controller, so that a rotation stops at exactly that
+//! step until the test opens the gate. They are ValidatingAdmissionPolicies; the controller has no code for them.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use serde_json::json;
 
 use crate::audit::CONTROLLER;
 
-/// A write that can be refused.
+/// A gate for one step of a rotation.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate {
-    /// The step's name in the metric `write_outcomes_total`.
+    /// The name of the step, as in the metric `write_outcomes_total` (§11).
     pub step: &'static str,
     group: &'static str,
     resource: &'static str,
     operation: &'static str,
-    /// CEL, over `object` and `oldObject`, that is true for the write.
+    /// A CEL expression over `object` and `oldObject` that is true for the write; `A` stands for the annotations of `object`.
     is_it: &'static str,
 }
 
 const NEW: &str = "object.?metadata.?annotations.orValue({})";
 
-/// Each place at which a crash leaves another state behind.
+/// A gate for each step after which a crash would leave a different state behind.
 pub const GATES: [Gate; 9] = [
     gate("pending", "karpenter.sh", "nodeclaims", "UPDATE", "A[?'noderotation.io/state'].orValue('') == 'pending'"),
     gate("freeze", "", "nodes", "UPDATE", "A[?'noderotation.io/cordoned'].orValue('') == 'true'"),
@@ -52,7 +52,7 @@ const fn gate(
 }
 
 impl Gate {
-    /// Shuts it and waits until it holds.
+    /// Shuts the gate and waits until the API server enforces it.
     pub async fn shut(&self, rig: &Rig) -> anyhow::Result<()> {
         let is_it = self.is_it.replace('A', NEW);
         rig.apply(&json!({
@@ -61,7 +61,7 @@ impl Gate {
                 "failurePolicy": "Fail",
                 "matchConstraints": {"resourceRules": [
                     {"apiGroups": [self.group], "apiVersions": ["*"], "operations": [self.operation], "resources": [self.resource]},
-                    // by which the test sees that the gate holds
+                    // for the probe, which tells when the API server enforces the gate
                     {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]},
                 ]},
                 "validations": [{
@@ -79,7 +79,7 @@ impl Gate {
         probe(rig, false).await
     }
 
-    /// Opens it and waits until it is open.
+    /// Opens the gate and waits until the API server no longer enforces it.
     pub async fn open(&self, rig: &Rig) -> anyhow::Result<()> {
         rig.kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "gate"])?;
         probe(rig, true).await
@@ -88,7 +88,7 @@ impl Gate {
 
 async fn probe(rig: &Rig, should_pass: bool) -> anyhow::Result<()> {
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "gate-probe"}});
-    rig.wait("the gate", Duration::from_secs(60), async || {
+    rig.wait("the API server to enforce, or no longer enforce, the gate", Duration::from_secs(60), async || {
         let (code, _) =
             rig.send("POST", "/api/v1/namespaces/default/configmaps?dryRun=All", "application/json", &body).await?;
         Ok(((code == 200) == should_pass).then_some(()))

@@ -1,8 +1,10 @@
-//! What the tests against a real API server share: the product installed as users install it, and the world that they
-//! rotate.
+//! What the tests on a real control plane, the demonstration and the benches share: the product, installed as users install
+//! it, and the NodePools and workloads that it rotates.
 //!
-//! The chart is installed by helm, unmodified. Its Pods "run" on kwok's nodes; the real controller runs beside them on
-//! this machine, as the chart's own service account and nothing else.
+//! helm installs the unmodified chart. Its Pods are faked by kwok; the real controller and webhook run as processes on this
+//! machine, each with the rights of the chart's service account and no others.
+//!
+//! Nothing here is part of the product; tests that need no control plane are in their own crates.
 
 #![allow(clippy::indexing_slicing, reason = "test support: a wrong index fails the test that made it")]
 
@@ -17,7 +19,7 @@ pub mod world;
 
 pub use product::{Controller, Product, Webhook};
 
-/// What a program ends with: fine, or the error in a sentence.
+/// Turns the result of `main` into an exit code. An error is printed to standard error on one line, with its causes.
 pub fn exit(result: anyhow::Result<()>) -> std::process::ExitCode {
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

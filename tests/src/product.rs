@@ -1,4 +1,4 @@
-//! The product under test.
+//! The product under test: the chart, installed by helm, and its programs as processes on this machine.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -11,39 +11,40 @@ use noderotation_rig::process::Process;
 use noderotation_rig::{Options, Rig, objects, repository};
 use serde_json::Value;
 
-/// Where the chart is installed.
+/// The namespace in which the chart is installed.
 pub const NAMESPACE: &str = "noderotation";
 
-/// The service account that the chart makes.
+/// The name of the controller's service account, and of its Deployment.
 pub const ACCOUNT: &str = "noderotation-controller";
 
-/// The service account that the chart makes for the webhook.
+/// The name of the webhook's service account, and of its Deployment.
 pub const WEBHOOK_ACCOUNT: &str = "noderotation-webhook";
 
-/// A rig on which the chart is installed.
+/// A rig with the chart installed. Dropping it ends everything.
 pub struct Product {
     /// The control plane.
     pub rig: Rig,
-    /// The webhook that answers behind the chart's Service; `None` where the chart was installed without.
+    /// The webhook behind the chart's Service; `None` where none was started.
     pub webhook: Option<Webhook>,
     controller: PathBuf,
     address: ServiceAddress,
     started: std::cell::Cell<u32>,
 }
 
-/// A running webhook.
+/// A running webhook; dropping it kills it.
 pub struct Webhook {
     /// The process.
     pub process: Process,
-    /// Where it serves /metrics.
+    /// The port on 127.0.0.1 of its health endpoints and `/metrics`.
     pub port: u16,
-    /// Where it answers admission.
+    /// The address on which it serves admission.
     pub listen: SocketAddr,
     /// When the process was started.
     pub spawned: std::time::Instant,
 }
 
-/// Where the chart's webhook Service is: an address of this machine, so that the API server reaches a process on it.
+/// ClusterIP and port for the chart's webhook Service. The address is a loopback address, so that the API server reaches a
+/// process on this machine there.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceAddress {
     address: Ipv4Addr,
@@ -51,12 +52,12 @@ pub struct ServiceAddress {
 }
 
 impl ServiceAddress {
-    /// The chart's values that put the Service there.
+    /// The chart's values that give the Service this address.
     pub fn values(&self) -> [String; 2] {
         [format!("webhook.service.clusterIP={}", self.address), format!("webhook.service.port={}", self.port)]
     }
 
-    /// A free one; port 443 where this user may bind it, as in a cluster.
+    /// A free address; on port 443, as in a cluster, where this user may bind it.
     pub fn free() -> anyhow::Result<Self> {
         let mut seed = std::process::id().wrapping_mul(7919) ^ nanoseconds();
         for _ in 0..1_000 {
@@ -69,7 +70,7 @@ impl ServiceAddress {
                 }
             }
         }
-        bail!("no address of 127.96.0.0/16 can be bound");
+        bail!("no free address of 127.96.0.0/16 was found for the webhook's Service");
     }
 }
 
@@ -77,11 +78,11 @@ fn nanoseconds() -> u32 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.subsec_nanos())
 }
 
-/// A running controller.
+/// A running controller; dropping it kills it.
 pub struct Controller {
     /// The process.
     pub process: Process,
-    /// Where it serves /metrics.
+    /// The port on 127.0.0.1 of its health endpoints and `/metrics`.
     pub port: u16,
 }
 
@@ -98,7 +99,7 @@ impl Product {
         Ok(product)
     }
 
-    /// The same without a webhook: for states that it would refuse.
+    /// Boots a rig with an audit log and installs the chart without the webhook, for states that the webhook would refuse.
     pub async fn install_without_webhook() -> anyhow::Result<Self> {
         let rig = Rig::start(Options { audit: true, ..Options::default() }).await?;
         Self::install_home(rig, &["--set", "webhook.enabled=false"])
@@ -106,7 +107,7 @@ impl Product {
 
     fn install_home(rig: Rig, flags: &[&str]) -> anyhow::Result<Self> {
         objects::system_node(&rig)?;
-        // where the installed Pods run is the only thing said; a home of their own keeps them off the pools under test
+        // the only values set: a node of their own keeps the chart's Pods off the NodePools under test
         let mut home = vec!["--wait", "--timeout", "2m"];
         let there: Vec<String> = ["controller", "webhook"]
             .iter()
@@ -123,17 +124,17 @@ impl Product {
         Self::install_with(rig, &[&home, flags].concat())
     }
 
-    /// Installs the chart on a rig that has nobody to run its Pods, without a webhook.
+    /// Installs the chart without the webhook on a bare rig, where no Pod of it ever runs.
     pub fn install_bare(rig: Rig) -> anyhow::Result<Self> {
         Self::install_with(rig, &["--set", "webhook.enabled=false"])
     }
 
-    /// Installs the chart with these values on a rig that has nobody to run its Pods, and starts no webhook.
+    /// Installs the chart with these flags of helm on a bare rig, where no Pod of it ever runs; starts no webhook.
     pub fn install_bare_with(rig: Rig, values: &[&str]) -> anyhow::Result<Self> {
         Self::install_with(rig, values)
     }
 
-    /// Boots a bare rig with Karpenter's kinds, installs the chart with these values and starts the webhook.
+    /// Boots a bare rig with Karpenter's CRDs, installs the chart with these flags of helm, and starts the webhook.
     pub async fn install_bare_with_webhook(audit: bool, values: &[&str]) -> anyhow::Result<Self> {
         let rig = Rig::start(Options { bare: true, audit, ..Options::default() }).await?;
         rig.install_karpenter_kinds()?;
@@ -163,12 +164,12 @@ impl Product {
         Ok(Self { rig, webhook: None, controller, address, started: 0.into() })
     }
 
-    /// A rig on which somebody else installs the chart, with the webhook's Service at this address.
+    /// Takes over a rig on which the test itself installs the chart, with the webhook's Service at this address.
     pub fn adopt(rig: Rig, address: ServiceAddress) -> anyhow::Result<Self> {
         Ok(Self { rig, webhook: None, controller: binary("noderotation-controller")?, address, started: 0.into() })
     }
 
-    /// Where the API server finds the webhook: the chart's Service.
+    /// The address of the chart's webhook Service.
     pub fn service(&self) -> SocketAddr {
         SocketAddr::from((self.address.address, self.address.port))
     }
@@ -178,14 +179,14 @@ impl Product {
         self.start_webhook_with(&[]).await
     }
 
-    /// The same with further flags.
+    /// Like [`Product::start_webhook`], with further flags.
     pub async fn start_webhook_with(&self, flags: &[&str]) -> anyhow::Result<Webhook> {
         let mut webhook = self.spawn_webhook(self.service(), flags).await?;
         self.wait_webhook_ready(&mut webhook).await?;
         Ok(webhook)
     }
 
-    /// Starts it anew and measures how long it takes until it is ready.
+    /// Starts a webhook behind the chart's Service; also the time from its start until it is ready.
     pub async fn time_webhook(&self) -> anyhow::Result<(Webhook, Duration)> {
         let mut webhook = self.spawn_webhook(self.service(), &["--log-level", "info"]).await?;
         while !webhook.is_ready().await {
@@ -196,7 +197,7 @@ impl Product {
         Ok((webhook, took))
     }
 
-    /// Waits until a webhook is ready.
+    /// Waits until a webhook is ready. An error, with the last lines of its log, after a minute.
     pub async fn wait_webhook_ready(&self, webhook: &mut Webhook) -> anyhow::Result<()> {
         self.rig
             .wait("a webhook to be ready", Duration::from_secs(60), async || {
@@ -204,10 +205,10 @@ impl Product {
                 Ok(webhook.is_ready().await.then_some(()))
             })
             .await
-            .with_context(|| format!("the webhook's log ends:\n{}", webhook.process.tail(20)))
+            .with_context(|| format!("the last lines of the webhook's log:\n{}", webhook.process.tail(20)))
     }
 
-    /// Starts a webhook as the chart's service account, wherever it listens.
+    /// Starts a webhook with the chart's service account and arguments, listening on `listen`; does not wait.
     pub async fn spawn_webhook(&self, listen: SocketAddr, flags: &[&str]) -> anyhow::Result<Webhook> {
         let kubeconfig = self.rig.kubeconfig_for(NAMESPACE, WEBHOOK_ACCOUNT).await?;
         let n = self.started.get();
@@ -236,22 +237,22 @@ impl Product {
         Ok(args.iter().map(text).collect())
     }
 
-    /// A client with the controller's own token.
+    /// A client with the identity of the controller.
     pub async fn controller_client(&self) -> anyhow::Result<kube::Client> {
         Rig::client_of(&self.rig.kubeconfig_for(NAMESPACE, ACCOUNT).await?).await
     }
 
-    /// Starts a leader that logs as it does in production, for measurements.
+    /// Starts a controller with the log level of production, for measurements, and waits until it leads.
     pub async fn start_leader_quietly(&self) -> anyhow::Result<Controller> {
         self.start_leader_with(&["--log-level", "info"]).await
     }
 
-    /// Starts a controller as the chart's service account.
+    /// Starts a controller with the chart's service account and arguments; does not wait.
     pub async fn start_controller(&self) -> anyhow::Result<Controller> {
         self.start_controller_with(&[]).await
     }
 
-    /// The same with further flags.
+    /// Like [`Product::start_controller`], with further flags.
     pub async fn start_controller_with(&self, flags: &[&str]) -> anyhow::Result<Controller> {
         let kubeconfig = self.rig.kubeconfig_for(NAMESPACE, ACCOUNT).await?;
         let n = self.started.get();
@@ -275,7 +276,7 @@ impl Product {
         self.start_leader_with(&[]).await
     }
 
-    /// The same with further flags.
+    /// Like [`Product::start_leader`], with further flags.
     pub async fn start_leader_with(&self, flags: &[&str]) -> anyhow::Result<Controller> {
         let mut controller = self.start_controller_with(flags).await?;
         self.rig
@@ -289,50 +290,50 @@ impl Product {
 }
 
 impl Webhook {
-    /// Whether it says that it is ready.
+    /// Whether `/readyz` answers 200.
     pub async fn is_ready(&self) -> bool {
         status(self.port, "/readyz").await == Some(200)
     }
 
-    /// A gauge of /metrics.
+    /// The value of a gauge of `/metrics`; 0 where it is missing.
     pub async fn gauge(&self, name: &str) -> f64 {
         samples(&page(self.port).await, name, "").next().unwrap_or_default()
     }
 
-    /// Reviews that hooks have answered whose labels contain this.
+    /// The number of reviews answered so far whose labels contain this text.
     pub async fn reviews_with(&self, labels: &str) -> u64 {
         samples::<u64>(&page(self.port).await, "noderotation_admission_requests_total", labels).sum()
     }
 
-    /// Reviews that any hook has answered.
+    /// The number of reviews answered so far.
     pub async fn reviews(&self) -> u64 {
         self.reviews_with("").await
     }
 }
 
 impl Controller {
-    /// The page of /metrics; empty while it does not serve.
+    /// The page of `/metrics`; empty while the process does not serve it.
     pub async fn metrics(&self) -> String {
         page(self.port).await
     }
 
-    /// The status of an endpoint.
+    /// The HTTP status of a path; `None` while the process does not serve.
     pub async fn status(&self, path: &str) -> Option<u16> {
         status(self.port, path).await
     }
 
-    /// Whether it is the leader and has seen everything.
+    /// Whether it leads and its caches are complete.
     pub async fn leads(&self) -> bool {
         let page = self.metrics().await;
         page.contains("noderotation_leader 1") && page.contains("noderotation_watch_age_seconds")
     }
 
-    /// One sample of /metrics, by its name and a part of its labels.
+    /// A sample of `/metrics`, by its name and a part of its labels; `None` where there is none.
     pub async fn sample(&self, name: &str, labels: &str) -> Option<f64> {
         samples(&self.metrics().await, name, labels).next()
     }
 
-    /// Asks it to stop and waits; gives its exit code.
+    /// Sends SIGTERM and waits until it has exited; its exit code, or `None` where a signal ended it.
     pub fn stop(&mut self) -> anyhow::Result<Option<i32>> {
         self.process.signal("TERM")?;
         self.process.wait(Duration::from_secs(30))
@@ -354,12 +355,12 @@ fn samples<'a, T: FromStr>(page: &'a str, name: &'a str, labels: &'a str) -> imp
     page.lines().filter(of_name).filter_map(|line| line.rsplit(' ').next()?.parse().ok())
 }
 
-/// The chart's folder.
+/// The path of the chart.
 pub fn chart() -> String {
     repository().join("charts/noderotation").display().to_string()
 }
 
-/// A plain HTTP GET on this machine.
+/// Sends an HTTP GET to a port of 127.0.0.1; status and body.
 async fn fetch(port: u16, path: &str) -> anyhow::Result<(u16, String)> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
@@ -370,11 +371,11 @@ async fn fetch(port: u16, path: &str) -> anyhow::Result<(u16, String)> {
     Ok((code, text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()))
 }
 
-/// A program of the workspace, built in the profile of this test.
+/// Builds a program of this workspace in the profile of the running test; its path.
 pub fn binary(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let profile = own.ancestors().find(|p| p.file_name().is_some_and(|n| n == "debug" || n == "release"));
-    let folder = profile.context("not run from cargo's target folder")?.to_owned();
+    let folder = profile.context("the test does not run from cargo's target folder")?.to_owned();
     build(&folder, name)?;
     Ok(folder.join(name))
 }
@@ -383,6 +384,12 @@ fn build(folder: &Path, name: &str) -> anyhow::Result<()> {
     let package = if name == "kubectl-noderotation" { "noderotation-cli" } else { name };
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(repository()).args(["build", "--quiet", "-p", package, "--bin", name]).stdin(Stdio::null());
+    // cargo sets these for the test; passed on, they make ring's build script, and all that depends on it, run again each time
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            cargo.env_remove(name);
+        }
+    }
     if folder.ends_with("release") {
         cargo.arg("--release");
     }

@@ -1,8 +1,8 @@
-//! The chart's README, made from the comments of its values.
+//! The README of the chart, generated from the comments of its values.
 
 use std::fmt::Write;
 
-/// What stands before the table.
+/// The text before the table of values.
 const HEAD: &str = "\
 # The chart of noderotation
 
@@ -27,7 +27,7 @@ Made from `values.yaml` by `make chart-readme`; `values.schema.json` refuses wha
 |---|---|---|
 ";
 
-/// The README for these values.
+/// The README for the text of a `values.yaml`.
 pub fn readme(values: &str) -> String {
     let mut text = HEAD.to_owned();
     let mut path: Vec<(usize, String)> = Vec::new();

@@ -116,7 +116,7 @@ async fn static_pools_templates_freezes_and_requests() {
     let reply = admin.create(POLICIES, &policy("w-api", &json!({"w": "api"}))).await;
     refused(&reply, &["spec.nodePoolSelector", "NodePool static", "is static", "exclude it by a label"]);
     fine(&admin.delete(&at(POOLS, "static")).await);
-    product_without_pool(&admin, "static").await;
+    assert_pool_is_gone(&admin, "static").await;
     silent(&admin.create(POLICIES, &policy("w-api", &json!({"w": "api"}))).await);
     let reply = admin.create(POOLS, &with("static", "/spec/replicas", json!(2))).await;
     refused(&reply, &["spec.replicas", "a static NodePool cannot surge", "RotationPolicy w-api"]);
@@ -182,8 +182,8 @@ async fn static_pools_templates_freezes_and_requests() {
     warned(&admin.merge(&at(POOLS, "api"), &rotate("now")).await, "set it on the NodeClaim");
 }
 
-/// Deletions wait for nobody here: there is no Karpenter with finalizers.
-async fn product_without_pool(admin: &Asker, name: &str) {
+/// Asserts that a NodePool is gone. Nothing to wait for: without Karpenter it has no finalizers.
+async fn assert_pool_is_gone(admin: &Asker, name: &str) {
     assert_eq!(admin.get(&at(POOLS, name)).await.code, 404);
 }
 

@@ -1,4 +1,4 @@
-//! The webhook's own certificate (specification §10): lifetimes of seconds, several replicas, and requests all the while.
+//! The webhook's own certificate (§10 *Certificate*): lifetimes of seconds, several replicas, and a constant load of requests.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 use std::collections::BTreeSet;
@@ -11,15 +11,16 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use noderotation_tests::ask::{Asker, POLICIES, POOLS, policy, pool};
 use noderotation_tests::{Product, Webhook};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 const SECRET: &str = "/api/v1/namespaces/noderotation/secrets/noderotation-webhook";
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/noderotation";
 
-/// A certificate lives 9 s and is renewed after 6; an authority lives 30 s and is replaced after 20.
+/// A leaf certificate lives 9 s and is renewed after 6 s; a CA lives 30 s and the next is introduced after 20 s.
 const SHORT: [&str; 6] = ["--certificate-lifetime", "9s", "--authority-lifetime", "30s", "--propagation", "3s"];
 
-/// Requests a second through the API server.
+/// Requests per second through the API server.
 const RATE: u64 = 200;
 
 fn decoded(value: &Value) -> String {
@@ -31,10 +32,10 @@ fn bundles(configuration: &Value) -> BTreeSet<String> {
     webhooks.iter().map(|w| w["clientConfig"]["caBundle"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// What went wrong, by its text.
+/// The number of requests, and the distinct messages of those that failed.
 #[derive(Clone, Default)]
 struct Failures {
-    texts: Arc<std::sync::Mutex<BTreeSet<String>>>,
+    texts: Arc<Mutex<BTreeSet<String>>>,
     requests: Arc<AtomicU64>,
 }
 
@@ -42,16 +43,17 @@ impl Failures {
     fn count(&self, outcome: Result<(), String>) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         if let Err(text) = outcome {
-            self.texts.lock().unwrap().insert(text);
+            self.texts.lock().insert(text);
         }
     }
 
     fn texts(&self) -> Vec<String> {
-        self.texts.lock().unwrap().iter().cloned().collect()
+        self.texts.lock().iter().cloned().collect()
     }
 }
 
-/// A request that the validating webhook has to allow, or one that the guard has to refuse: either fails if it is not asked.
+/// Sends a request that the webhook must allow, or one that its guard must refuse. Either fails if the API server cannot call
+/// the webhook.
 async fn ask(admin: &Asker, n: u64) -> Result<(), String> {
     if n.is_multiple_of(2) {
         let reply = admin
@@ -65,7 +67,7 @@ async fn ask(admin: &Asker, n: u64) -> Result<(), String> {
     if is_refused { Ok(()) } else { Err(format!("guard: {} {}", reply.code, reply.message())) }
 }
 
-/// Connects anew to a replica, trusting what the configuration says at this moment, as an API server does.
+/// Opens a new connection to a replica, trusting the current `caBundle`, as an API server does.
 async fn shake_hands(admin: &Asker, replica: SocketAddr) -> Result<(), String> {
     let configuration = admin.get(CONFIGURATION).await.body;
     let bundle = decoded(&configuration["webhooks"][0]["clientConfig"]["caBundle"]);
@@ -87,7 +89,7 @@ fn der(pem: &str) -> Vec<u8> {
     STANDARD.decode(lines).unwrap()
 }
 
-/// What the Secret went through.
+/// The distinct leaf certificates and CAs that the Secret has held.
 #[derive(Default)]
 struct History {
     certificates: BTreeSet<String>,
@@ -95,7 +97,7 @@ struct History {
 }
 
 impl History {
-    async fn look(&mut self, admin: &Asker) {
+    async fn observe(&mut self, admin: &Asker) {
         let reply = admin.get(SECRET).await;
         let (leaf, signer) = (reply.body["data"]["tls.crt"].as_str(), reply.body["data"]["signer.crt"].as_str());
         if let (200, Some(leaf), Some(signer)) = (reply.code, leaf, signer) {
@@ -105,7 +107,7 @@ impl History {
     }
 }
 
-/// One behind the Service and two others, all begun at the same moment, when there is no Secret yet.
+/// Starts three webhooks at the same moment, when there is no Secret yet; the first is behind the Service.
 async fn replicas(product: &Product) -> Vec<Webhook> {
     let local = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut replicas = Vec::new();
@@ -124,12 +126,12 @@ async fn no_request_fails_over_ten_renewals_and_two_rollovers() {
         .await
         .unwrap();
     rig.install_karpenter_kinds().unwrap();
-    // what is looked for are certificates that do not fit, not a machine that is slow for a moment
+    // a long timeout: this test is about certificates that do not verify, not about a machine that is slow for a moment
     let product = Product::install_bare_with(rig, &["--set", "webhook.timeoutSeconds=10"]).unwrap();
     let replicas = replicas(&product).await;
     let admin = Asker::admin(&product.rig);
     assert_eq!(admin.create(POOLS, &pool("api", &json!({"w": "api"}))).await.code, 201);
-    // an API server takes a moment to see the first bundle
+    // it takes a moment until the API server uses the first caBundle
     product
         .rig
         .wait("admission", Duration::from_secs(30), async || {
@@ -166,7 +168,7 @@ async fn no_request_fails_over_ten_renewals_and_two_rollovers() {
     let (mut was_deleted, mut was_spoilt) = (false, false);
     let began = tokio::time::Instant::now();
     while history.certificates.len() < 11 || history.authorities.len() < 3 {
-        history.look(&admin).await;
+        history.observe(&admin).await;
         assert_eq!(failures.texts(), Vec::<String>::new(), "after {:?}", began.elapsed());
         assert!(
             began.elapsed() < Duration::from_secs(300),
@@ -205,7 +207,7 @@ async fn no_request_fails_over_ten_renewals_and_two_rollovers() {
     }
 }
 
-/// Three replicas plan the same at the same moment: one write lands, the others lose.
+/// Asserts that of the writes that three replicas plan at the same moment, one is applied and the others conflict.
 fn one_winner_each(product: &Product, history: &History) {
     let audit = product.rig.audit().unwrap();
     let code = |event: &&Value| event["responseStatus"]["code"].as_u64().unwrap_or_default();
@@ -217,8 +219,8 @@ fn one_winner_each(product: &Product, history: &History) {
     let lost = audit.iter().filter(of_webhook).filter(|e| code(e) == 409).count();
     let created = audit.iter().filter(of_webhook).filter(|e| e["verb"] == "create" && code(e) == 201).count();
     assert_eq!(created, 2, "once at the start, once after it was deleted");
-    println!("{landed} writes of the Secret landed, {lost} lost a race");
-    // begin, each renewal, introduction, promotion, retirement, and what was put back by hand
+    println!("{landed} writes of the Secret were applied, {lost} conflicted");
+    // one for each certificate, two more for each CA (promotion, retirement), and the restorations that the test provokes
     let most = history.certificates.len() + 2 * history.authorities.len() + 6;
     assert!(
         landed <= most,
@@ -251,14 +253,14 @@ async fn a_bundle_that_somebody_overwrites_is_put_right() {
             }
             product
                 .rig
-                .wait("the bundle to be put right", Duration::from_secs(30), async || {
+                .wait("caBundle to be corrected", Duration::from_secs(30), async || {
                     Ok((bundles(&admin.get(&path).await.body) == expected).then_some(()))
                 })
                 .await
                 .unwrap();
         }
     }
-    // nothing else of the configuration was touched: a second look writes nothing
+    // nothing else of the configuration was touched: another reconciliation writes nothing
     let before = admin.get(CONFIGURATION).await.body["metadata"]["resourceVersion"].clone();
     product
         .rig

@@ -1,4 +1,4 @@
-//! The chart (specification §10, §13): its values, and what becomes of a cluster by upgrade, rollback and uninstallation.
+//! The chart (§10, §13): its values, and the state of a cluster after upgrade, rollback and uninstallation.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::too_many_lines, missing_docs)]
 
 use std::io::Write;
@@ -14,7 +14,7 @@ use noderotation_tests::product::{NAMESPACE, binary, chart};
 use noderotation_tests::world;
 use serde_json::{Value, json};
 
-/// Sets of values that somebody may well want.
+/// Plausible sets of values.
 const SETS: [(&str, &[&str]); 10] = [
     ("defaults", &[]),
     ("without the webhook", &["webhook.enabled=false"]),
@@ -68,7 +68,7 @@ const SETS: [(&str, &[&str]); 10] = [
     ),
 ];
 
-/// Values that must not get through, and what has to be said.
+/// Values that must be refused, and a part of the message.
 const WRONG: [(&str, &str); 7] = [
     ("webhook.staticPools=maybe", "/webhook/staticPools"),
     ("webhok.enabled=false", "webhok"),
@@ -83,7 +83,7 @@ fn set_flags(values: &[&str]) -> Vec<String> {
     values.iter().flat_map(|value| ["--set".to_owned(), (*value).to_owned()]).collect()
 }
 
-/// Kinds that cert-manager and the Prometheus operator bring.
+/// The CRDs of cert-manager and the Prometheus operator that the chart can use, without their schemas.
 fn kinds_of_others() -> String {
     let kind = |group: &str, version: &str, plural: &str, kind: &str| {
         json!({
@@ -128,7 +128,7 @@ async fn ten_sets_of_values_are_what_the_api_server_accepts() {
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{what}: {said}");
-        // the API server warns of what it would rather not have
+        // no warning of the API server either
         assert_eq!(said, "", "{what}");
     }
     for (value, said) in WRONG {
@@ -207,7 +207,7 @@ async fn upgrade_rollback_and_uninstallation_leave_the_cluster_usable() {
     assert_eq!(traces(&product.rig).await, 0);
     let deployment_path = "/apis/apps/v1/namespaces/noderotation/deployments/noderotation-controller";
     assert_eq!(admin.get(deployment_path).await.body["spec"]["replicas"], 0);
-    // the webhook goes first or last: nothing of it may stay behind that blocks
+    // the webhook is gone before its configurations are: what remains must not block
     product.webhook = None;
     product.rig.helm(&["uninstall", "noderotation", "--namespace", NAMESPACE, "--wait"]).unwrap();
     for kind in ["mutating", "validating"] {
@@ -223,7 +223,7 @@ async fn upgrade_rollback_and_uninstallation_leave_the_cluster_usable() {
 
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/noderotation";
 
-/// Keys and cordons of ours on nodes, NodeClaims and NodePools, and placeholders.
+/// The number of the controller's keys and cordons on Nodes, NodeClaims and NodePools, and of placeholders.
 async fn traces(rig: &Rig) -> usize {
     let mut count =
         world::placeholders(rig).await.unwrap().iter().filter(|p| p["metadata"]["deletionTimestamp"].is_null()).count();

@@ -35,7 +35,7 @@ fn path(object: &Value) -> String {
     format!("{}/{}", collection(object), object["metadata"]["name"].as_str().unwrap())
 }
 
-/// What a comparison looks at: all but what every write changes.
+/// An object without the fields that every write changes, to be compared.
 fn compared(object: &Value) -> Value {
     let mut object = object.clone();
     for field in ["managedFields", "resourceVersion", "generation", "creationTimestamp", "uid"] {
@@ -44,14 +44,14 @@ fn compared(object: &Value) -> Value {
     object
 }
 
-/// What one synchronization led to.
+/// The outcome of one synchronization.
 #[derive(Debug, Default)]
 struct Sync {
     errors: Vec<String>,
     applied: Vec<String>,
 }
 
-/// One synchronization of an application, as its tool sends it.
+/// Synchronizes an application once, by the same requests as the tool.
 async fn synchronize(admin: &Asker, manager: &str, manifests: &[Value]) -> Sync {
     let mut sync = Sync::default();
     for manifest in manifests {
@@ -75,7 +75,7 @@ async fn synchronize(admin: &Asker, manager: &str, manifests: &[Value]) -> Sync 
     sync
 }
 
-/// The chart as manifests, as both tools render it.
+/// The manifests of the chart, as both tools render it.
 fn rendered(rig: &Rig, values: &[String]) -> Vec<Value> {
     let values: Vec<&str> = values.iter().flat_map(|value| ["--set", value.as_str()]).collect();
     let chart = chart();
@@ -255,7 +255,7 @@ async fn client_side_apply_finds_no_difference() {
     product.rig.kubectl(&["diff", "-f", &api]).unwrap();
 }
 
-/// The examples name what the chart makes.
+/// The examples ignore exactly the fields that the webhook writes.
 #[test]
 fn the_examples_ignore_what_the_webhook_writes() {
     let read = |name: &str| -> Vec<Value> {

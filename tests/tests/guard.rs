@@ -1,5 +1,5 @@
-//! The guard of noderotation.io keys (specification §10) on a real API server: every kind, key and way to write, once as the
-//! webhook and once as the ValidatingAdmissionPolicy, by the same table.
+//! The guard of noderotation.io keys (§10) on a real API server: every kind, key and way to write. The same cases run against
+//! the webhook and against the ValidatingAdmissionPolicy.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 use noderotation_rig::cluster::{Reply, exchange};
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 const NODES: &str = "/api/v1/nodes";
 const PODS: &str = "/api/v1/namespaces/noderotation/pods";
 
-/// A kind with keys, and how it can be written.
+/// A kind with guarded keys, and the ways to write it.
 struct Guarded {
     carrier: Carrier,
     collection: &'static str,
     object: Value,
     /// Subresources through which annotations and labels can be written.
     through: &'static [&'static str],
-    /// Those through which they are dropped.
+    /// Subresources through which the API server drops such writes.
     dropped: &'static [&'static str],
     strategic: bool,
 }
@@ -84,7 +84,7 @@ fn kinds() -> Vec<Guarded> {
     ]
 }
 
-/// Guarded keys of a kind, each in the map where it stands, and one that a later version may bring.
+/// The guarded keys of a kind, each with its map (annotations or labels), and one that only a later version may have.
 fn keys_of(carrier: Carrier) -> Vec<(&'static str, &'static str)> {
     let known = keys::ALL.iter().filter(|key| key.owner == Owner::Controller && key.on.contains(&carrier));
     let mut all: Vec<_> = known.map(|key| ("annotations", key.name)).collect();
@@ -94,7 +94,7 @@ fn keys_of(carrier: Carrier) -> Vec<(&'static str, &'static str)> {
     all
 }
 
-/// Sets (`Some`) or removes (`None`) a key by every way to write; name of the way and its request.
+/// Every way to set (`Some`) or remove (`None`) a key: name, method, path, content type and body.
 fn ways(
     kind: &Guarded,
     live: &Value,
@@ -187,13 +187,13 @@ impl Actors {
         };
         let admin = Asker::admin(&product.rig);
         let controller = Asker(product.controller_client().await.unwrap());
-        // nobody makes it on a bare control plane, and Pods need it
+        // no controller creates it on a bare rig, and Pods are refused without it
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": NAMESPACE}});
         fine(&admin.create("/api/v1/namespaces/noderotation/serviceaccounts", &account).await);
         Self { product, admin, controller }
     }
 
-    /// The object with these keys, as the controller leaves it.
+    /// Creates the object, and lets the controller set these keys; the stored object.
     async fn object(&self, kind: &Guarded, marks: &[(&str, &str, &str)]) -> Value {
         if self.admin.get(&kind.path()).await.code == 200 {
             fine(&self.admin.ask("DELETE", &kind.path(), "application/json", &json!({"gracePeriodSeconds": 0})).await);
@@ -220,7 +220,7 @@ impl Actors {
     }
 }
 
-/// The table. Gives the number of refusals.
+/// Tries every way for every key of every kind; the number of refusals.
 async fn nobody_else_changes_a_guarded_key(actors: &Actors) -> u64 {
     let mut count = 0;
     for kind in kinds() {
@@ -275,7 +275,7 @@ async fn nobody_else_changes_a_guarded_key(actors: &Actors) -> u64 {
     count + bindings(actors).await
 }
 
-/// A Binding writes its annotations and labels to the Pod.
+/// Tries to set guarded keys by a Binding, whose annotations and labels the API server copies to the Pod.
 async fn bindings(actors: &Actors) -> u64 {
     let bound = |annotations: Value| {
         json!({
@@ -294,7 +294,7 @@ async fn bindings(actors: &Actors) -> u64 {
     2
 }
 
-/// What is nobody's business but the author's.
+/// Writes that do not change a guarded key, and writes to objects that are being deleted, must pass.
 async fn everything_else_is_free(actors: &Actors) {
     for kind in kinds() {
         let mut marks: Vec<_> = keys_of(kind.carrier).into_iter().map(|(map, key)| (map, key, "set")).collect();
@@ -337,7 +337,7 @@ async fn everything_else_is_free(actors: &Actors) {
                     .await,
             );
         }
-        // what is being deleted is held up by nobody
+        // an object that is being deleted is free
         fine(&actors.admin.delete(&path).await);
         fine(
             &actors.admin.merge(&path, &json!({"metadata": {"annotations": {keys_of(kind.carrier)[0].1: null}}})).await,
@@ -354,7 +354,7 @@ async fn everything_else_is_free(actors: &Actors) {
     fine(&actors.admin.create("/api/v1/namespaces/default/pods", &elsewhere).await);
 }
 
-/// The controller itself, somebody who plays it, and somebody who breaks the glass.
+/// The controller may change guarded keys; a user who impersonates it may not; break-glass lets anyone, once per reason.
 async fn who_may(actors: &Actors, warns: bool) {
     let claims = kinds().remove(1);
     actors.object(&claims, &[]).await;
@@ -381,7 +381,7 @@ async fn who_may(actors: &Actors, warns: bool) {
             reply.warnings
         );
     }
-    // that it merely is there opens nothing
+    // the annotation counts only in the write that adds or changes it
     refused(&actors.admin.merge(&path, &state("pending")).await, "an old reason", keys::STATE);
     refused(&actors.admin.merge(&path, &glass("incident 7", "pending")).await, "the same reason", keys::STATE);
     fine(&actors.admin.merge(&path, &glass("incident 8", "pending")).await);

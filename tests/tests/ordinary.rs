@@ -1,4 +1,4 @@
-//! Nobody's ordinary work is touched (specification §10): it asks no webhook of ours, and goes on while the webhook is down.
+//! Ordinary writes of kubelets, Karpenter and people never call the webhook, and work while it is down (§10).
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -11,7 +11,7 @@ use serde_json::json;
 
 const NODES: usize = 1_000;
 
-/// Calls of our webhooks as the API server counts them.
+/// The number of calls of our webhooks, as the API server counts them.
 async fn calls(admin: &Asker) -> u64 {
     let reply = admin.get("/metrics").await;
     let page = reply.body.as_str().unwrap_or_default();
@@ -24,7 +24,7 @@ async fn calls(admin: &Asker) -> u64 {
     page.lines().filter(ours).filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// What kubelets of a thousand nodes and the people around them do.
+/// The writes of the kubelets of a thousand nodes, and of people who label and annotate these nodes.
 async fn thousand_nodes(admin: &Asker) {
     let each = |n: usize| async move {
         let name = format!("plain-{n}");
@@ -46,7 +46,7 @@ async fn thousand_nodes(admin: &Asker) {
     stream::iter(0..NODES).map(each).buffer_unordered(16).try_collect::<Vec<()>>().await.unwrap();
 }
 
-/// What people, schedulers and Karpenter do, all day long.
+/// The everyday writes of people, the scheduler and Karpenter.
 async fn daily_work(rig: &Rig, round: usize) {
     let app = format!("app-{round}");
     deployment(&app, "api", 2).cpu("1200m").apply(rig).unwrap();

@@ -65,7 +65,7 @@ fn exclusion(from: &str, until: &str) -> Value {
     with("/exclusions", json!([{"timezone": "Europe/Berlin", "from": from, "until": until}]))
 }
 
-/// Name, whether it is right, spec.
+/// Every case: a name, whether the spec is valid, the spec.
 fn table() -> Vec<(String, bool, Value)> {
     let mut t: Vec<(String, bool, Value)> = Vec::new();
     let mut add = |name: &str, good: bool, spec: Value| t.push((name.to_owned(), good, spec));
@@ -291,7 +291,7 @@ async fn install_crd(rig: &Rig) {
     .unwrap();
 }
 
-/// The verdict of the API server; unknown fields are an error, as `kubectl` asks.
+/// Whether the API server accepts a spec, and its message. Unknown fields are an error, as for `kubectl`.
 async fn server_says(rig: &Rig, spec: &Value) -> (bool, String) {
     let path = format!("{POLICIES}?dryRun=All&fieldValidation=Strict");
     let (code, answer) = rig.send("POST", &path, "application/json", &object(0, spec)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Real nodes rotate on a real control plane.
+//! Rotations without disturbance on a real control plane, judged by the audit log (§8, §9).
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -76,7 +76,7 @@ async fn watch_budget(rig: &noderotation_rig::Rig, done: &std::sync::atomic::Ato
     samples
 }
 
-/// What the audit log must show of each rotation.
+/// Asserts the order of writes in the audit log, for each rotation.
 fn check_order(writes: &[Write], old: &BTreeSet<String>) {
     let own: Vec<&Write> = writes.iter().filter(|w| w.user == audit::CONTROLLER).collect();
     let mut anchored: Option<&Write> = None;

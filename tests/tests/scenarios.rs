@@ -1,4 +1,4 @@
-//! What can happen around a rotation, each on a control plane of its own.
+//! What can happen around a rotation, each scenario on a control plane of its own (§8, §9).
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -19,7 +19,7 @@ use noderotation_tests::world::{self, PATIENCE};
 use noderotation_tests::{Controller, Product};
 use serde_json::json;
 
-/// A pool with one workload, a Pod to a node, settled; gives the names of its claims, oldest first.
+/// Creates a NodePool with one workload, one Pod to a node, and waits until all Pods run; its NodeClaims, oldest first.
 async fn pool_of(product: &Product, name: &str, nodes: u32) -> Vec<String> {
     let rig = &product.rig;
     node_pool(name).apply(rig).unwrap();
@@ -32,12 +32,12 @@ async fn request(product: &Product, claim: &str) {
     world::request(&product.rig, claim, "next-window").await.unwrap();
 }
 
-/// Clean passes so far.
+/// The number of reconcile passes without an error so far.
 async fn passes(controller: &Controller) -> f64 {
     controller.sample("noderotation_reconcile_total", "clean").await.unwrap_or(0.0)
 }
 
-/// Waits until the controller has made a clean pass since it had made `before`.
+/// Waits until the controller has completed more such passes than `before`.
 async fn looked(product: &Product, controller: &Controller, before: f64) {
     let done = async || Ok((passes(controller).await > before).then_some(()));
     product.rig.wait("another pass", PATIENCE, done).await.unwrap();
@@ -418,7 +418,7 @@ fn orphan() -> serde_json::Value {
     })
 }
 
-/// What a deposed leader, or a pool that vanished, may leave behind.
+/// A new leader removes what a former leader, or a NodePool that is gone, may have left behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_leader_sweeps_what_no_anchor_references() {
     let product = Product::install_without_webhook().await.unwrap();
@@ -471,7 +471,7 @@ async fn a_new_leader_sweeps_what_no_anchor_references() {
     assert_eq!(world::annotation(&node, "karpenter.sh/do-not-disrupt"), Some("true"));
 }
 
-/// What is missing is said at once, in a sentence.
+/// A controller that lacks a right or a CRD says which before it starts.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_preflight_says_what_is_missing() {
     let rig =

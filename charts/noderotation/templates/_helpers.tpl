@@ -140,11 +140,11 @@ spec:
     expression: variables.pairs.map(p, p[1].filter(k, {{ include "noderotation.guarded" .open }} && !(k in p[0])))
   - name: keys
     expression: variables.written[0] + variables.written[1] + variables.removed[0] + variables.removed[1]
-  # counts only in the write that sets or changes it
+  # break-glass counts only in the write that adds or changes it
   - name: breakGlass
     expression: >-
       object.?metadata.?annotations[?"noderotation.io/break-glass"].orValue("") != oldObject.?metadata.?annotations[?"noderotation.io/break-glass"].orValue("") ? object.?metadata.?annotations[?"noderotation.io/break-glass"].orValue("") : ""
-  # a replacement of a NodePool without a rotation in flight costs one pause at most
+  # replacing a NodePool without an active rotation costs one pause between rotations at most
   - name: onlyCleared
     expression: >-
       request.resource.resource == "nodepools" && variables.written[0].size() + variables.written[1].size() == 0 && !("noderotation.io/active-rotation" in variables.pairs[0][1])
@@ -166,7 +166,7 @@ spec: {policyName: {{ .name }}, validationActions: [Deny]}
 {{- end }}
 
 {{- define "noderotation.egress" }}
-  # the API server, whose addresses nobody knows here, and names
+  # the API servers, whose addresses the chart cannot know, and DNS
   egress:
   - ports: [{port: 443}, {port: 6443}]
   - ports: [{port: 53, protocol: UDP}, {port: 53}]

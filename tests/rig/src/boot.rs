@@ -1,4 +1,4 @@
-//! Boots the control plane on loopback and waits until each part says that it is ready.
+//! Boots the control plane on loopback, and waits until the health endpoint of each process answers.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -12,26 +12,26 @@ use crate::pki::{Authority, Credential, kubeconfig};
 use crate::process::{Process, RunFolder};
 use crate::programs::{self, Programs};
 
-/// ClusterIPs that are loopback addresses, so that the API server reaches a Service of a process on this machine.
+/// The range of ClusterIPs. They are loopback addresses, so that a process on this machine can be the endpoint of a Service.
 const SERVICES: &str = "127.96.0.0/16";
 const FIRST_SERVICE: Ipv4Addr = Ipv4Addr::new(127, 96, 0, 1);
 
-/// What to boot.
+/// Which parts to boot. By default all of them, without an audit log.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// etcd and the API server only.
+    /// Boot etcd and the API server only: no controllers, no scheduler, no nodes.
     pub bare: bool,
-    /// No Karpenter.
+    /// Boot everything but Karpenter, and install none of its CRDs.
     pub without_karpenter: bool,
-    /// Write an audit log of every write.
+    /// Let the API server log every write, for [`Rig::audit`].
     pub audit: bool,
 }
 
-/// A running control plane; dropping it ends it.
+/// A running control plane. Dropping it ends its processes and removes its folder.
 pub struct Rig {
-    /// Talks to the API server as an administrator.
+    /// A client with the rights of a cluster administrator.
     pub client: kube::Client,
-    /// The programs that run it.
+    /// The folders of the programs and of the data that they ship.
     pub programs: Programs,
     url: String,
     // in the order in which they are ended
@@ -40,7 +40,7 @@ pub struct Rig {
     folder: RunFolder,
 }
 
-/// The ports of one run. Asked of the kernel, so that several rigs don't collide.
+/// The ports of one run. The kernel chooses them, so that several rigs do not collide.
 struct Ports {
     api: u16,
     etcd: u16,
@@ -75,7 +75,7 @@ impl Ports {
 }
 
 impl Rig {
-    /// Builds what is missing and boots.
+    /// Builds the programs that are missing, then boots. An error shows the last log lines of the process that failed.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let programs = programs::build()?;
@@ -97,22 +97,22 @@ impl Rig {
         Ok(rig)
     }
 
-    /// Where the run keeps its files.
+    /// The folder of this run: logs, certificates, kubeconfigs. It is removed when the rig is dropped.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The API server's address.
+    /// The URL of the API server.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The administrator's kubeconfig.
+    /// The path of the cluster administrator's kubeconfig.
     pub fn admin(&self) -> PathBuf {
         self.folder().join("kubeconfig/admin")
     }
 
-    /// The API server's audit log.
+    /// The path of the audit log; the file exists only with [`Options::audit`].
     pub fn audit_log(&self) -> PathBuf {
         self.folder().join("log/audit.log")
     }
@@ -125,23 +125,24 @@ impl Rig {
         Command::new(self.programs.path(program))
     }
 
-    /// A part of the control plane by its name, such as `kube-apiserver`, to be stopped and continued.
+    /// A process of the control plane by its name, such as `kube-apiserver`, for example to stop and continue it.
     pub fn process(&self, name: &str) -> anyhow::Result<&Process> {
-        self.parts.iter().find(|p| p.name() == name).with_context(|| format!("the rig has no part {name}"))
+        self.parts.iter().find(|p| p.name() == name).with_context(|| format!("the rig runs no process named {name}"))
     }
 
-    /// Starts a process that ends with the rig.
+    /// Starts a process that ends with the rig; its log is `log/<name>.log` in the folder of the run.
     pub fn attach(&mut self, name: &str, command: Command) -> anyhow::Result<&mut Process> {
         let process = Process::start(self.folder.path(), name, command)?;
         self.extra.insert(0, process);
         self.extra.first_mut().context("no process")
     }
 
-    /// Starts a process that the caller owns.
+    /// Starts a process that ends when the caller drops it; its log is `log/<name>.log` in the folder of the run.
     pub fn spawn(&self, name: &str, command: Command) -> anyhow::Result<Process> {
         Process::start(self.folder.path(), name, command)
     }
 
+    /// Starts a process of the control plane and waits until the URL `probe` answers with success.
     async fn part(&mut self, name: &str, command: Command, probe: &str) -> anyhow::Result<()> {
         self.parts.insert(0, Process::start(self.folder.path(), name, command)?);
         let probe_client = client_at(&self.admin(), probe).await?;
@@ -247,7 +248,7 @@ impl Rig {
         self.part("kwok", kwok, &format!("http://127.0.0.1:{}/healthz", ports.kwok)).await
     }
 
-    /// Pods are refused until this exists.
+    /// Waits for the default service account, without which the API server refuses Pods.
     async fn wait_for_account(&self) -> anyhow::Result<()> {
         self.wait("the default service account", Duration::from_secs(60), async || {
             self.try_get("/api/v1/namespaces/default/serviceaccounts/default").await
@@ -273,7 +274,7 @@ impl Rig {
     }
 }
 
-/// Every write with its author, but no leases and no reads.
+/// Logs every write with its author; no leases and no reads.
 const AUDIT_POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -318,7 +319,7 @@ pub(crate) async fn client(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
     Ok(kube::Client::try_from(config(kubeconfig).await?)?)
 }
 
-/// A client for the health endpoint of another part, whose certificate it made itself.
+/// A client for the health endpoint of a process that signed its certificate itself.
 async fn client_at(kubeconfig: &Path, url: &str) -> anyhow::Result<kube::Client> {
     let mut config = config(kubeconfig).await?;
     let base = url.splitn(4, '/').take(3).collect::<Vec<_>>().join("/");

@@ -1,4 +1,4 @@
-//! What a test does with the rig: read, apply, wait for conditions, act as somebody.
+//! What a test does with a running rig: read and write objects, wait for conditions, act as another user.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,25 +11,25 @@ use serde_json::{Value, json};
 use crate::Rig;
 use crate::pki::{Credential, kubeconfig};
 
-/// What the API server answered.
+/// A response of the API server, successful or not.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The HTTP status.
     pub code: u16,
-    /// The object, or the status.
+    /// The body: an object, or a `Status` that says why the request failed. A string where it is not JSON.
     pub body: Value,
-    /// The texts of `Warning` headers.
+    /// The texts of the `Warning` headers, unquoted.
     pub warnings: Vec<String>,
 }
 
 impl Reply {
-    /// The message of a refusal.
+    /// The `message` of a `Status`; empty for any other body.
     pub fn message(&self) -> &str {
         self.body["message"].as_str().unwrap_or_default()
     }
 }
 
-/// Sends a request as whoever the client is; `headers` are added.
+/// Sends a request with the identity of `client`, with further headers. An error only where there is no response.
 pub async fn exchange(
     client: &kube::Client,
     method: &str,
@@ -51,20 +51,20 @@ pub async fn exchange(
     Ok(Reply { code, body, warnings })
 }
 
-/// `299 - "text"`, unquoted.
+/// The text of a `Warning` header, which looks like `299 - "text"`.
 fn warning_text(header: &str) -> String {
     let quoted = header.splitn(3, ' ').nth(2).unwrap_or_default();
     quoted.trim_matches('"').replace("\\\"", "\"").replace("\\\\", "\\")
 }
 
 impl Rig {
-    /// Reads an object or list by path.
+    /// Reads the object or list at a path. An error where the API server refuses.
     pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
         let request = http::Request::get(path).body(Vec::new())?;
         Ok(self.client.request::<Value>(request).await?)
     }
 
-    /// Reads an object that may not be there (yet).
+    /// Reads an object; `None` where there is none (404).
     pub async fn try_get(&self, path: &str) -> anyhow::Result<Option<Value>> {
         match self.get(path).await {
             Ok(value) => Ok(Some(value)),
@@ -75,7 +75,7 @@ impl Rig {
         }
     }
 
-    /// The items of a list.
+    /// Reads the items of a collection.
     pub async fn list(&self, path: &str) -> anyhow::Result<Vec<Value>> {
         let mut list = self.get(path).await?;
         match list.get_mut("items").map(Value::take) {
@@ -84,7 +84,7 @@ impl Rig {
         }
     }
 
-    /// Sends a request with a JSON body; gives code and answer, whatever they are.
+    /// Sends a request with a JSON body; the status and body of the response, successful (as 200) or not.
     pub async fn send(&self, method: &str, path: &str, content: &str, body: &Value) -> anyhow::Result<(u16, Value)> {
         let request = http::Request::builder()
             .method(method)
@@ -98,19 +98,19 @@ impl Rig {
         }
     }
 
-    /// A client of somebody's kubeconfig.
+    /// A client with the identity of a kubeconfig.
     pub async fn client_of(kubeconfig: &std::path::Path) -> anyhow::Result<kube::Client> {
         crate::boot::client(kubeconfig).await
     }
 
-    /// Karpenter's kinds without Karpenter.
+    /// Installs Karpenter's CRDs and waits until they are served.
     pub fn install_karpenter_kinds(&self) -> anyhow::Result<()> {
         let crds = self.programs.share.join("crds").display().to_string();
         self.kubectl(&["apply", "--server-side", "-f", &crds])?;
         self.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).map(|_| ())
     }
 
-    /// A merge patch that must land.
+    /// Sends a merge patch. An error where it is refused.
     pub async fn merge(&self, path: &str, patch: Value) -> anyhow::Result<Value> {
         match self.send("PATCH", path, "application/merge-patch+json", &patch).await? {
             (200, answer) => Ok(answer),
@@ -118,7 +118,7 @@ impl Rig {
         }
     }
 
-    /// Deletes an object that must be there.
+    /// Deletes an object. An error where there is none.
     pub async fn delete(&self, path: &str) -> anyhow::Result<()> {
         match self.send("DELETE", path, "application/json", &json!({})).await? {
             (200, _) => Ok(()),
@@ -126,12 +126,12 @@ impl Rig {
         }
     }
 
-    /// Applies objects as an administrator, server-side.
+    /// Applies an object server-side, as cluster administrator.
     pub fn apply(&self, object: &Value) -> anyhow::Result<()> {
         self.apply_text(&object.to_string())
     }
 
-    /// Applies YAML or JSON text.
+    /// Applies the objects of a YAML or JSON text server-side, as cluster administrator.
     pub fn apply_text(&self, text: &str) -> anyhow::Result<()> {
         let mut child = self
             .kubectl_command(&["apply", "--server-side", "--force-conflicts", "-f", "-"])
@@ -147,19 +147,19 @@ impl Rig {
         Ok(())
     }
 
-    /// A `kubectl` command as an administrator.
+    /// A `kubectl` command, ready to run as cluster administrator.
     pub fn kubectl_command(&self, arguments: &[&str]) -> Command {
         let mut kubectl = Command::new(self.programs.path("kubectl"));
         kubectl.env("KUBECONFIG", self.admin()).args(arguments);
         kubectl
     }
 
-    /// Runs `kubectl`; gives its standard output, or its error.
+    /// Runs `kubectl` as cluster administrator; its standard output. The error shows its standard error.
     pub fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
         output_of(self.kubectl_command(arguments), "kubectl")
     }
 
-    /// Runs `helm` as an administrator.
+    /// Runs `helm` as cluster administrator; its standard output. The error shows its standard error.
     pub fn helm(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let mut helm = Command::new(self.programs.path("helm"));
         let home = self.folder().join("helm");
@@ -171,7 +171,8 @@ impl Rig {
         output_of(helm, "helm")
     }
 
-    /// Asks until the answer is `Some`; the bound is generous, never a measure.
+    /// Calls `ask` every 100 ms until it returns `Some`. After `patience` it gives up with the last error, naming `what` it
+    /// waited for. `patience` should be generous: it bounds a failure and measures nothing.
     pub async fn wait<T>(
         &self,
         what: &str,
@@ -187,15 +188,15 @@ impl Rig {
             };
             if Instant::now() > until {
                 match failure {
-                    Some(error) => return Err(error.context(format!("waited {patience:?} for {what}"))),
-                    None => bail!("waited {patience:?} for {what} in vain"),
+                    Some(error) => return Err(error.context(format!("gave up waiting for {what} after {patience:?}"))),
+                    None => bail!("gave up waiting for {what} after {patience:?}"),
                 }
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
-    /// A token of a service account, valid for hours.
+    /// A new token of a service account, valid for four hours.
     pub async fn token(&self, namespace: &str, account: &str) -> anyhow::Result<String> {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
         let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 14_400}});
@@ -206,7 +207,8 @@ impl Rig {
             .with_context(|| format!("no token for {namespace}/{account}: {code}: {}", answer["message"]))
     }
 
-    /// A kubeconfig with which a process is this service account and nothing else.
+    /// Writes a kubeconfig with a new token of a service account and returns its path. A process with it has the rights of
+    /// that account only.
     pub async fn kubeconfig_for(&self, namespace: &str, account: &str) -> anyhow::Result<PathBuf> {
         let token = self.token(namespace, account).await?;
         let config = kubeconfig(&self.folder().join("pki"), self.url(), &Credential::Token(&token));
@@ -218,7 +220,7 @@ impl Rig {
         Ok(path)
     }
 
-    /// The writes of the audit log so far, oldest first.
+    /// The events of the audit log so far, oldest first. An error without [`Options::audit`](crate::Options).
     pub fn audit(&self) -> anyhow::Result<Vec<Value>> {
         let text = std::fs::read_to_string(self.audit_log())?;
         let mut events: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

@@ -1,9 +1,9 @@
-//! `rig build` builds the control plane; `rig up` boots it and keeps it until it is interrupted.
+//! The program `rig`: `rig build` builds the control plane, `rig up` boots it and runs it until Ctrl-C.
 
 use clap::{Parser, Subcommand};
 use noderotation_rig::{Options, Rig, programs};
 
-/// A real Kubernetes with a real Karpenter on this machine, without containers.
+/// A real Kubernetes control plane with a real Karpenter on this machine, without containers.
 #[derive(Parser)]
 struct Args {
     #[command(subcommand)]
@@ -12,17 +12,17 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Builds what is missing (about ten minutes the first time, then nothing).
+    /// Build the programs that are missing: about ten minutes the first time, then nothing.
     Build,
-    /// Boots and keeps running until Ctrl-C.
+    /// Boot the control plane and run it until Ctrl-C.
     Up {
-        /// etcd and the API server only.
+        /// Boot etcd and the API server only.
         #[arg(long)]
         bare: bool,
-        /// Without Karpenter.
+        /// Boot everything but Karpenter.
         #[arg(long)]
         without_karpenter: bool,
-        /// Write an audit log.
+        /// Write an audit log of all writes.
         #[arg(long)]
         audit: bool,
     },

@@ -1,14 +1,15 @@
-//! Objects that tests make, in the words of the field.
+//! Builders of the objects that tests create: NodePools, workloads, budgets.
 
 use serde_json::{Value, json};
 
 use crate::Rig;
 
-/// A NodePool under construction.
+/// Builds a NodePool; start with [`node_pool`].
 #[derive(Clone, Debug)]
 pub struct NodePool(Value);
 
-/// A NodePool with the label `rig/pool: <name>`, on which workloads of that pool insist.
+/// A NodePool of on-demand nodes with two cores. It has the label `pool: <name>`, its nodes have `rig/pool: <name>`, which the
+/// Pods of [`deployment`] and [`stateful_set`] require.
 pub fn node_pool(name: &str) -> NodePool {
     NodePool(json!({
         "apiVersion": "karpenter.sh/v1",
@@ -39,43 +40,43 @@ impl NodePool {
         self.0["spec"]["template"]["spec"][field] = value;
     }
 
-    /// `expireAfter`.
+    /// Sets `expireAfter` (default 720h).
     pub fn expire_after(mut self, text: &str) -> Self {
         self.template("expireAfter", text.into());
         self
     }
 
-    /// `terminationGracePeriod`; `None` removes it.
+    /// Sets `terminationGracePeriod` (default 1h); `None` removes it.
     pub fn grace(mut self, text: Option<&str>) -> Self {
         self.template("terminationGracePeriod", text.map_or(Value::Null, Into::into));
         self
     }
 
-    /// `limits`.
+    /// Sets `limits` (default 100 cores).
     pub fn limits(mut self, limits: Value) -> Self {
         self.0["spec"]["limits"] = limits;
         self
     }
 
-    /// A label of its nodes.
+    /// Adds a label to its nodes.
     pub fn node_label(mut self, key: &str, value: &str) -> Self {
         self.0["spec"]["template"]["metadata"]["labels"][key] = value.into();
         self
     }
 
-    /// A static pool of so many nodes.
+    /// Makes it a static NodePool of this many nodes.
     pub fn replicas(mut self, nodes: u32) -> Self {
         self.0["spec"]["replicas"] = nodes.into();
         self.limits(json!({"nodes": nodes.to_string()}))
     }
 
-    /// A label of the pool itself, by which policies select it.
+    /// Adds a label to the NodePool itself, by which a RotationPolicy can select it.
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.0["metadata"]["labels"][key] = value.into();
         self
     }
 
-    /// Makes it, and the KWOKNodeClass it needs.
+    /// Applies it, and the KWOKNodeClass that it refers to.
     pub fn apply(self, rig: &Rig) -> anyhow::Result<()> {
         rig.apply(&json!({
             "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass",
@@ -85,7 +86,7 @@ impl NodePool {
     }
 }
 
-/// A workload under construction; each of its Pods fills most of a node, so that replicas spread over nodes.
+/// Builds a Deployment or StatefulSet in the namespace `default`; start with [`deployment`] or [`stateful_set`].
 #[derive(Clone, Debug)]
 pub struct Workload {
     name: String,
@@ -116,20 +117,20 @@ pub fn stateful_set(name: &str, pool: &str, replicas: u32) -> Workload {
 }
 
 impl Workload {
-    /// Each Pod's request.
+    /// Sets the CPU request of each Pod (default 100m). With 1200m only one fits on a node.
     pub fn cpu(mut self, cpu: &str) -> Self {
         self.cpu = cpu.into();
         self
     }
 
-    /// Pods that ignore SIGTERM take this long to go.
+    /// Lets each Pod take this many seconds to terminate; by default Pods terminate at once.
     pub fn slow(mut self, seconds: u32) -> Self {
         self.grace_seconds = seconds;
         self.uses_grace = true;
         self
     }
 
-    /// Makes it.
+    /// Applies it.
     pub fn apply(&self, rig: &Rig) -> anyhow::Result<()> {
         let labels = json!({"app": self.name});
         let annotations = if self.uses_grace { json!({"rig/uses-grace": "true"}) } else { json!({}) };
@@ -156,7 +157,7 @@ impl Workload {
     }
 }
 
-/// A PodDisruptionBudget over a workload's Pods.
+/// Applies a PodDisruptionBudget for the Pods of the workload `app`; `spec` lacks only the selector.
 pub fn budget(rig: &Rig, app: &str, spec: &Value) -> anyhow::Result<()> {
     let mut spec = spec.clone();
     spec["selector"] = json!({"matchLabels": {"app": app}});
@@ -166,7 +167,8 @@ pub fn budget(rig: &Rig, app: &str, spec: &Value) -> anyhow::Result<()> {
     }))
 }
 
-/// A node of no NodePool, tainted so that only what tolerates everything runs there: home of installed programs' Pods.
+/// Applies the node `rig-system`, which belongs to no NodePool and has the taint and the label `rig/system=true`: the place
+/// for the Pods of what is under test.
 pub fn system_node(rig: &Rig) -> anyhow::Result<()> {
     let amounts = json!({"cpu": "32", "memory": "64Gi", "pods": "110"});
     rig.apply(&json!({

@@ -1,4 +1,4 @@
-//! The rig's certificates and kubeconfigs.
+//! The certificates and kubeconfigs of a run.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 
-/// A certificate authority that lives as long as the rig.
+/// The CA of a run, which signs the certificates of servers and users.
 pub struct Authority {
     folder: PathBuf,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    /// Makes one and writes `ca.crt`.
+    /// Creates a CA and writes `ca.crt` and `ca.key` to a folder.
     pub fn make(folder: &Path) -> anyhow::Result<Self> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
@@ -28,7 +28,7 @@ impl Authority {
         Ok(Self { folder: folder.to_owned(), issuer: Issuer::new(params, key) })
     }
 
-    /// A server's certificate for these names, as `<file>.crt` and `<file>.key`.
+    /// Issues a server certificate for these names and addresses; writes `<file>.crt` and `<file>.key`.
     pub fn server(&self, file: &str, dns: &[&str], addresses: &[Ipv4Addr]) -> anyhow::Result<()> {
         let mut params = CertificateParams::new(dns.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>())?;
         params.subject_alt_names.extend(addresses.iter().map(|a| SanType::IpAddress(IpAddr::V4(*a))));
@@ -37,7 +37,7 @@ impl Authority {
         self.sign(file, &params)
     }
 
-    /// A user's certificate.
+    /// Issues a client certificate for a user, perhaps in a group; writes `<file>.crt` and `<file>.key`.
     pub fn user(&self, file: &str, user: &str, group: Option<&str>) -> anyhow::Result<()> {
         let mut params = CertificateParams::default();
         params.distinguished_name = name(user, group);
@@ -45,7 +45,7 @@ impl Authority {
         self.sign(file, &params)
     }
 
-    /// The key pair that signs service-account tokens: `sa.key`, `sa.pub`.
+    /// Creates the key pair that signs service account tokens; writes `sa.key` and `sa.pub`.
     pub fn token_keys(&self) -> anyhow::Result<()> {
         let key = KeyPair::generate()?;
         std::fs::write(self.folder.join("sa.key"), key.serialize_pem())?;
@@ -71,15 +71,15 @@ fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
     name
 }
 
-/// How somebody proves who he is.
+/// How the user of a kubeconfig authenticates.
 pub enum Credential<'a> {
-    /// `<name>.crt` and `<name>.key` of the rig's authority.
+    /// By the client certificate `<name>.crt` and `<name>.key`, which [`Authority::user`] has written.
     Certificate(&'a str),
-    /// A service account's token.
+    /// By the token of a service account.
     Token(&'a str),
 }
 
-/// A kubeconfig for the server at `url`.
+/// A kubeconfig for the API server at `url`, with the CA of the folder `pki`.
 pub fn kubeconfig(pki: &Path, url: &str, credential: &Credential<'_>) -> serde_json::Value {
     let path = |file: String| pki.join(file).display().to_string();
     let user = match credential {

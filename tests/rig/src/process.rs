@@ -1,4 +1,4 @@
-//! Processes that are started and ended by their id, and never outlive their owner for long.
+//! Child processes, which are started and ended by their id, and do not outlive the run for long.
 //!
 //! Each is noted in the run's folder with its id and its start time, so that the next run can end what a killed one
 //! left behind without ever touching a stranger that got the same id.
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-/// A process of the rig.
+/// A child process. Dropping it kills it.
 pub struct Process {
     name: String,
     child: Child,
@@ -19,7 +19,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a command; its output goes to `<run>/log/<name>.log`.
+    /// Starts a command; its output is appended to `<run>/log/<name>.log`.
     pub fn start(run: &Path, name: &str, mut command: Command) -> anyhow::Result<Self> {
         let log = run.join("log").join(format!("{name}.log"));
         let file = File::options()
@@ -36,22 +36,22 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, log, note })
     }
 
-    /// Its name.
+    /// The name that it was started by.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its process id.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its log file.
+    /// The path of its log.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// An error with the log's last lines if it has ended.
+    /// Checks that it still runs; otherwise the error shows its exit status and the last lines of its log.
     pub fn check(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -59,7 +59,7 @@ impl Process {
         }
     }
 
-    /// The log's last lines.
+    /// The last `lines` lines of its log; empty where it has none.
     pub fn tail(&self, lines: usize) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let all: Vec<&str> = text.lines().collect();
@@ -71,7 +71,7 @@ impl Process {
         send(self.id(), signal)
     }
 
-    /// Waits until it has ended; gives its exit code, `None` if a signal ended it.
+    /// Waits until it has exited; its exit code, or `None` where a signal ended it. An error after `patience`.
     pub fn wait(&mut self, patience: Duration) -> anyhow::Result<Option<i32>> {
         let until = Instant::now() + patience;
         loop {
@@ -86,7 +86,7 @@ impl Process {
         }
     }
 
-    /// SIGKILL, and waits for it.
+    /// Sends SIGKILL and waits until it has exited.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -108,18 +108,19 @@ fn send(id: u32, signal: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A process's start, in clock ticks since boot: with it an id is unique.
+/// When a process started, in clock ticks since boot; `None` where there is none. Together with the id this is unique.
 fn start_time(id: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     // the command's name stands in parentheses and may hold anything
     stat.rsplit_once(") ")?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// A run's folder: logs, notes of processes, the owner's id.
+/// The folder of a run: logs, process ids, certificates, kubeconfigs. Dropping it removes the folder, unless
+/// `NODEROTATION_RIG_KEEP_LOGS` is set.
 pub struct RunFolder(PathBuf);
 
 impl RunFolder {
-    /// Makes a fresh folder under `root`, after ending what dead owners left there.
+    /// Creates a new folder under `root`, after ending the processes of runs whose owner was killed.
     pub fn make(root: &Path) -> anyhow::Result<Self> {
         std::fs::create_dir_all(root)?;
         end_leftovers(root);
@@ -135,18 +136,18 @@ impl RunFolder {
                     return Ok(Self(path));
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error).with_context(|| format!("{} cannot be made", path.display())),
+                Err(error) => return Err(error).with_context(|| format!("{} cannot be created", path.display())),
             }
         }
-        bail!("{} is full of runs", root.display())
+        bail!("{} holds 1,000 runs of this process already; remove old ones", root.display())
     }
 
-    /// Its path.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Keeps it when the run ends.
+    /// Leaves the folder on disk when the run ends.
     pub fn keep(self) -> PathBuf {
         let path = self.0.clone();
         std::mem::forget(self);
@@ -186,7 +187,7 @@ fn end_leftovers(root: &Path) {
     }
 }
 
-/// Whether the process that is noted as `<id> <start>` still runs.
+/// Whether the process of a note `<id> <start time>` still runs.
 fn is_alive(note: &str) -> bool {
     let mut parts = note.trim().split(' ');
     let (Some(id), Some(start)) =

@@ -1,4 +1,4 @@
-//! The programs of the control plane, built by Go from the pinned modules under `tools/`, once.
+//! The programs of the control plane. Go builds them once, from the versions that the modules under `tools/` pin.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-/// One module under `tools/` and what it yields.
+use crate::progress;
+
+/// A Go module under `tools/`, and the programs that are built from it.
 struct Module {
     name: &'static str,
-    /// Program and package.
+    /// Name of the program and path of its Go package.
     programs: &'static [(&'static str, &'static str)],
     flags: fn(&Path) -> anyhow::Result<String>,
 }
@@ -37,18 +39,18 @@ const MODULES: [Module; 5] = [
     Module { name: "helm", programs: &[("helm", "helm.sh/helm/v3/cmd/helm")], flags: helm_flags },
 ];
 
-/// Go's least version, from karpenter's go line.
+/// The oldest Go that can build everything: the `go` line of Karpenter's go.mod.
 const LEAST_GO: (u32, u32) = (1, 26);
 
-/// A built binary needs about half a gigabyte, Go's caches four.
+/// The free space that a build needs: half a gigabyte for the programs, four for Go's caches.
 const LEAST_FREE_MIB: u64 = 6 * 1024;
 
-/// Where the programs are.
+/// The folders of the built programs and of the data that they ship.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// The binaries.
+    /// The folder of the binaries.
     pub bin: PathBuf,
-    /// CRDs and stages that the modules ship.
+    /// The folder of Karpenter's CRDs (`crds`) and kwok's stages (`stages`).
     pub share: PathBuf,
 }
 
@@ -59,22 +61,22 @@ impl Programs {
     }
 }
 
-/// The folder for what is built and what runs.
+/// The folder for built programs and for runs: `$XDG_CACHE_HOME/noderotation-rig` or `~/.cache/noderotation-rig`.
 pub fn cache() -> PathBuf {
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/tmp".into())).join(".cache");
     base.unwrap_or_else(home).join("noderotation-rig")
 }
 
-/// Builds what is missing, telling its progress on standard error. `NODEROTATION_RIG_BIN` names a folder of ready
-/// binaries instead (and of their data, in its sibling `share`).
+/// Builds the programs that are missing, and shows progress on standard error. If `NODEROTATION_RIG_BIN` is set, nothing is
+/// built: it names a folder of binaries, whose sibling folder `share` holds their data.
 pub fn build() -> anyhow::Result<Programs> {
     if let Some(bin) = std::env::var_os("NODEROTATION_RIG_BIN").map(PathBuf::from) {
         return ready_made(bin);
     }
     let cache = cache();
     let programs = Programs { bin: cache.join("bin"), share: cache.join("share") };
-    std::fs::create_dir_all(&programs.bin).with_context(|| format!("{} cannot be made", programs.bin.display()))?;
+    std::fs::create_dir_all(&programs.bin).with_context(|| format!("{} cannot be created", programs.bin.display()))?;
     let _only_one = Lock::take(&cache.join("build.lock"))?;
     let todo: Vec<_> = MODULES.iter().filter(|m| !is_built(m, &programs)).collect();
     if todo.is_empty() && programs.share.join("crds").exists() {
@@ -117,10 +119,10 @@ fn stamp_path(module: &Module, programs: &Programs) -> PathBuf {
     programs.bin.join(format!(".{}.stamp", module.name))
 }
 
-/// Raised when the flags above change.
+/// To be raised when the flags above change, so that everything is built again.
 const FLAGS_REVISION: u32 = 2;
 
-/// What was built: the pinned sources. Another Go version alone is no reason to build anew.
+/// Identifies what was built: flags and pinned sources. Another version of Go is no reason to build again.
 fn stamp(module: &Module) -> String {
     let read = |file| std::fs::read_to_string(tools(module.name).join(file)).unwrap_or_default();
     format!("{FLAGS_REVISION}\n{}{}", read("go.mod"), read("go.sum"))
@@ -136,8 +138,8 @@ fn build_module(module: &Module, programs: &Programs) -> anyhow::Result<()> {
     let flags = format!("-s -w {}", (module.flags)(&dir)?);
     for (program, package) in module.programs {
         let mut go = go(&dir);
-        go.args(["build", "-trimpath", "-ldflags", flags.trim(), "-o"]).arg(programs.path(program)).arg(package);
-        run(go, &format!("building {program}"))?;
+        go.args(["build", "-v", "-trimpath", "-ldflags", flags.trim(), "-o"]).arg(programs.path(program)).arg(package);
+        progress::run(go, program)?;
     }
     std::fs::write(stamp_path(module, programs), stamp(module))?;
     Ok(())
@@ -166,7 +168,7 @@ fn version(dir: &Path, module: &str) -> anyhow::Result<String> {
     run(go, &format!("asking for the version of {module}"))
 }
 
-/// A control plane that does not know its version refuses to start.
+/// The version to be linked in: a control plane that does not know its version refuses to start.
 fn kubernetes_flags(dir: &Path) -> anyhow::Result<String> {
     let version = version(dir, "k8s.io/kubernetes")?;
     let mut parts = version.trim_start_matches('v').split('.');
@@ -180,7 +182,7 @@ fn kubernetes_flags(dir: &Path) -> anyhow::Result<String> {
     Ok(flags.join(" "))
 }
 
-/// Rendering without a cluster assumes the Kubernetes that the rig runs.
+/// The versions to be linked in: without a cluster, helm renders for the Kubernetes version that it was built with.
 fn helm_flags(dir: &Path) -> anyhow::Result<String> {
     let kubernetes = version(&tools("kube"), "k8s.io/kubernetes")?;
     let minor = kubernetes.split('.').nth(1).unwrap_or_default();
@@ -215,7 +217,7 @@ fn check_disk(at: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// CRDs and stages from the module cache; never committed.
+/// Copies CRDs and stages from Go's module cache; they are not in this repository.
 fn copy_data(programs: &Programs) -> anyhow::Result<()> {
     let module_dir = |tool: &str, module: &str| -> anyhow::Result<PathBuf> {
         let mut download = go(&tools(tool));
@@ -246,7 +248,7 @@ fn copy_data(programs: &Programs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Copies a file; the module cache is read-only, the copy is not.
+/// Copies a file's content without its permissions: Go's module cache is read-only.
 fn copy(from: &Path, folder: &Path) -> anyhow::Result<()> {
     let name = from.file_name().context("a file without a name")?;
     let text = std::fs::read(from).with_context(|| format!("{} cannot be read", from.display()))?;
@@ -254,7 +256,7 @@ fn copy(from: &Path, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Held while building, so that two runs don't build the same at once. A lock whose holder is dead is taken over.
+/// A lock file that is held while building, so that two runs do not build at once. A lock of a dead process is taken over.
 struct Lock(PathBuf);
 
 impl Lock {
@@ -274,11 +276,14 @@ impl Lock {
                         continue;
                     }
                     if Instant::now() > patience {
-                        bail!("{} is held by process {holder}; remove it if that is no build", path.display());
+                        bail!(
+                            "{} is held by process {holder}; if that process is not building, remove the file",
+                            path.display()
+                        );
                     }
                     std::thread::sleep(Duration::from_millis(500));
                 }
-                Err(error) => return Err(error).with_context(|| format!("{} cannot be made", path.display())),
+                Err(error) => return Err(error).with_context(|| format!("{} cannot be created", path.display())),
             }
         }
     }

@@ -1,19 +1,19 @@
-//! Fills a bare API server with nodes, claims and Pods as large as real ones.
+//! Fills a bare API server with Nodes, NodeClaims and Pods of the size that real ones have.
 
 use futures::StreamExt;
 use kube::Client;
 use noderotation_rig::Rig;
 use serde_json::{Value, json};
 
-/// NodePools over which nodes are spread.
+/// The number of NodePools, over which the nodes are spread evenly.
 pub const POOLS: usize = 20;
 
-/// Requests in flight.
+/// The number of requests in flight.
 const CONCURRENCY: usize = 32;
 
-/// Makes the NodePools, then nodes with their claims, then Pods on them.
+/// Creates the NodePools, then `nodes` nodes with their NodeClaims, then `pods` Pods on them.
 pub async fn fill(rig: &Rig, nodes: usize, pods: usize) -> anyhow::Result<()> {
-    // nobody else makes it on a bare API server, and Pods are refused without
+    // no controller creates it on a bare rig, and Pods are refused without it
     rig.apply(
         &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "default"}}),
     )?;

@@ -1,4 +1,4 @@
-//! Resident memory, now and at its highest, and processor time, of a controller on a cluster of a given size.
+//! Resident memory (current and peak) and CPU time of a controller on a cluster of a given size.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{Figure, load};
 use crate::Product;
 use crate::world;
 
-/// A cluster's size, and what a controller on it may take.
+/// The size of a cluster, and the target for the memory of a controller on it.
 #[derive(Clone, Copy)]
 pub struct Size {
     nodes: usize,
@@ -16,17 +16,17 @@ pub struct Size {
     target: &'static str,
 }
 
-/// The sizes of the table.
+/// The sizes that are measured.
 pub const SIZES: [Size; 3] = [
     Size { nodes: 20, pods: 50, target: "<= 12 MB" },
     Size { nodes: 1_000, pods: 10_000, target: "<= 16 MB" },
     Size { nodes: 5_000, pods: 50_000, target: "<= 30 MB at its highest" },
 ];
 
-/// For how long processor time is counted.
+/// The time after the start over which CPU time is measured.
 const FIRST: Duration = Duration::from_secs(90);
 
-/// Fills a bare API server and measures.
+/// Fills a bare API server, starts a controller, and measures it.
 pub async fn measure(size: Size) -> anyhow::Result<Vec<Figure>> {
     let Size { nodes, pods, target } = size;
     eprintln!("bench: {nodes} nodes, {pods} Pods");
@@ -40,7 +40,7 @@ pub async fn measure(size: Size) -> anyhow::Result<Vec<Figure>> {
     policy["spec"]["maintenanceWindows"] = world::window(later, 60);
     product.rig.apply(&policy)?;
     let controller = product.start_leader_quietly().await?;
-    // the figure is one over time: nothing to wait for but time itself
+    // a sleep, since the result is one over this time
     tokio::time::sleep(FIRST).await;
     let (now, highest) = (status(controller.process.id(), "VmRSS")?, status(controller.process.id(), "VmHWM")?);
     let seconds = processor_time(controller.process.id())?;
@@ -58,7 +58,7 @@ pub async fn measure(size: Size) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// A figure of /proc/PID/status, in MB.
+/// A field of `/proc/<id>/status`, in MB.
 pub(super) fn status(id: u32, field: &str) -> anyhow::Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{id}/status"))?;
     let line = text.lines().find(|l| l.starts_with(field)).unwrap_or_default();
@@ -66,7 +66,7 @@ pub(super) fn status(id: u32, field: &str) -> anyhow::Result<f64> {
     Ok(kib / 1000.0 * 1.024)
 }
 
-/// User and system time, in seconds.
+/// The CPU time of a process so far, user and system, in seconds.
 fn processor_time(id: u32) -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
     let fields: Vec<&str> =

@@ -1,23 +1,24 @@
-//! What the product costs: memory of clusters of three sizes, lag and writes of real rotations.
+//! Benches of whole processes on the rig: memory on clusters of three sizes, latency and writes of real rotations, the webhook
+//! under load.
 //!
-//! Every figure is printed beside its target; nothing is asserted, since a figure depends on the machine.
+//! Every result is printed next to its target. Nothing is asserted, since results depend on the machine.
 
 mod load;
 mod memory;
 mod rotations;
 mod webhook;
 
-/// One line of the table.
+/// A row of the table of results.
 pub struct Figure {
     /// What was measured.
     pub what: String,
-    /// The figure.
+    /// The result, with its unit.
     pub measured: String,
-    /// What it should be.
+    /// The target for the result; empty where there is none.
     pub target: &'static str,
 }
 
-/// Measures everything and prints the table. `NODEROTATION_BENCH` picks parts: `memory`, `rotations`, `webhook`.
+/// Runs all benches and prints the table. `NODEROTATION_BENCH` selects one: `memory`, `rotations` or `webhook`.
 pub async fn run() -> anyhow::Result<()> {
     let part = std::env::var("NODEROTATION_BENCH").unwrap_or_default();
     let mut figures = Vec::new();

@@ -1,4 +1,4 @@
-//! Lag and writes of real rotations, from the API server's audit log alone.
+//! Latency and writes of real rotations, all taken from the API server's audit log.
 
 use jiff::{SignedDuration, Timestamp};
 use noderotation_rig::objects::{node_pool, stateful_set};
@@ -7,10 +7,10 @@ use super::Figure;
 use crate::audit::{self, CONTROLLER, Write};
 use crate::{Product, world};
 
-/// Rotations in a row.
+/// The number of rotations.
 const ROTATIONS: usize = 8;
 
-/// The pause between them, after which the next must begin at once.
+/// `cooldownAfter` of the policy, in seconds; the next rotation should start as soon as it is over.
 const COOLDOWN_SECONDS: i64 = 3;
 
 struct Rotation {
@@ -23,7 +23,7 @@ struct Rotation {
     released: Timestamp,
 }
 
-/// Rotates and reads the log.
+/// Rotates [`ROTATIONS`] nodes, then evaluates the audit log.
 pub async fn measure() -> anyhow::Result<Vec<Figure>> {
     eprintln!("bench: {ROTATIONS} rotations of a StatefulSet with a grace period of 5 s");
     let product = Product::install().await?;
@@ -49,7 +49,7 @@ pub async fn measure() -> anyhow::Result<Vec<Figure>> {
     Ok(figures(&read(&audit::writes(rig)?)))
 }
 
-/// The log's rotations, one after another.
+/// The rotations of the audit log, oldest first.
 fn read(writes: &[Write]) -> Vec<Rotation> {
     let mut rotations = Vec::new();
     let mut start: Option<usize> = None;

@@ -1,6 +1,6 @@
 //! The webhook under load: reviews of RotationPolicies over TLS, with 200 policies and 1,000 NodePools to compare with.
 //!
-//! The process under test has one core, what loads it the other.
+//! The webhook is pinned to one core and the load generator to another.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ const POLICY_COUNT: usize = 200;
 const POOL_COUNT: usize = 1_000;
 const CONNECTIONS: usize = 64;
 
-/// Reviews over whose course memory has to stay flat.
+/// The number of reviews over which memory should not grow.
 const MANY: usize = 1_000_000;
 
-/// The rate at which latency is measured, and for how long.
+/// The load under which latency is measured: reviews per second, and for how long.
 const CALM: (u64, Duration) = (2_000, Duration::from_secs(20));
 
-/// Installs, fills, and measures.
+/// Installs the chart, creates policies and NodePools, and measures the webhook under load.
 pub async fn measure() -> anyhow::Result<Vec<Figure>> {
     let mut product = Product::install_bare_with_webhook(false, &[]).await?;
     eprintln!("bench: {POOL_COUNT} NodePools and {POLICY_COUNT} RotationPolicies");
@@ -39,7 +39,7 @@ pub async fn measure() -> anyhow::Result<Vec<Figure>> {
     fill(&admin).await?;
     let secret = admin.get("/api/v1/namespaces/noderotation/secrets/noderotation-webhook").await.body;
     let trusted = secret["data"]["ca.crt"].as_str().context("no ca.crt")?.to_owned();
-    // started anew: start-up with everything there
+    // started again, to measure a start with all objects present
     product.webhook = None;
     let (webhook, started) = product.time_webhook().await?;
     let pinned = pin(webhook.process.id(), 0).is_ok() && pin(std::process::id(), 1).is_ok();
@@ -105,14 +105,14 @@ fn pin(id: u32, core: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a run took: requests a second, and milliseconds.
+/// The result of a run: requests per second; median and 99th percentile of the latency in milliseconds.
 struct Run {
     rate: f64,
     p50: f64,
     p99: f64,
 }
 
-/// Requests, ready to be sent.
+/// A load generator: the webhook's address, and serialized requests to be sent in turn.
 struct Load {
     address: std::net::SocketAddr,
     tls: TlsConnector,
@@ -139,7 +139,7 @@ impl Load {
         Ok(self.tls.connect("noderotation-webhook.noderotation.svc".try_into()?, stream).await?)
     }
 
-    /// Sends `count` requests over so many connections, as fast as they are answered or at a rate.
+    /// Sends `count` requests over `connections` connections: at `rate` per second, or as fast as they are answered.
     async fn run(&self, connections: usize, count: usize, rate: Option<u64>) -> anyhow::Result<Run> {
         let mut lanes = tokio::task::JoinSet::new();
         let began = Instant::now();
@@ -175,7 +175,7 @@ impl Load {
     }
 }
 
-/// An update of a policy as the API server asks about it.
+/// The HTTP request of a review of an update of the n-th policy.
 fn request(n: usize) -> Vec<u8> {
     let old = policy(&format!("policy-{n}"), &json!({"workload": format!("w{n}")}));
     let mut new = old.clone();
@@ -199,7 +199,7 @@ fn request(n: usize) -> Vec<u8> {
     [head.into_bytes(), body.into_bytes()].concat()
 }
 
-/// One request and its answer, which has to allow.
+/// Sends a request and reads the response. An error unless it allows the update.
 async fn exchange(stream: &mut TlsStream<TcpStream>, request: &[u8], buffer: &mut [u8]) -> anyhow::Result<()> {
     stream.write_all(request).await?;
     let mut filled = 0;

@@ -1,4 +1,4 @@
-//! `make bench`: whole processes on the rig, beside their targets.
+//! The program behind `make bench`: measures whole processes on the rig.
 
 #[tokio::main]
 async fn main() -> std::process::ExitCode {

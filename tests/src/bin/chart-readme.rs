@@ -1,4 +1,4 @@
-//! `make chart-readme`.
+//! The program behind `make chart-readme`: writes the README of the chart.
 
 use std::process::ExitCode;
 

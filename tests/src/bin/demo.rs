@@ -1,4 +1,4 @@
-//! `make demo`.
+//! The program behind `make demo`.
 
 #[tokio::main]
 async fn main() -> std::process::ExitCode {
@@ -7,9 +7,9 @@ async fn main() -> std::process::ExitCode {
 
 async fn run() -> anyhow::Result<()> {
     let keep = std::env::var_os("KEEP").is_some_and(|v| v == "1");
-    // dropping the demonstration ends what it started
+    // select drops the tour at Ctrl-C, and with it every process that it started
     tokio::select! {
         result = noderotation_tests::demo::run(keep) => result,
-        _ = tokio::signal::ctrl_c(), if !keep => anyhow::bail!("interrupted; everything that was started is ended"),
+        _ = tokio::signal::ctrl_c(), if !keep => anyhow::bail!("interrupted; every process that was started has been stopped"),
     }
 }
