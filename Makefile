@@ -47,8 +47,9 @@ unused: ## Dependencies that no source file names
 	@cargo machete --version 2>/dev/null | grep -qF '$(MACHETE_VERSION)' || { echo "installing cargo-machete $(MACHETE_VERSION) (a minute, once)"; cargo install --locked cargo-machete --version $(MACHETE_VERSION); }
 	@found=$$(cargo machete --skip-target-dir 2>&1) || { echo "$$found" >&2; exit 1; }
 
-docs: ## Documentation of all crates, warnings denied
-	@echo "== documentation"; RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+docs: ## Documentation of all crates, warnings denied; every path that a page names exists
+	@echo "== documentation"; bash tests/docs.sh
+	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
 unit: tools ## Tests that need no control plane
 	@echo "== unit tests"; cargo build --workspace --exclude noderotation-tests --tests --locked

@@ -11,7 +11,7 @@ pub enum Error {
     /// The API server answered with a `Status` that is no success.
     #[error("{}", said(status))]
     Status {
-        /// What it answered.
+        /// The `Status` in its answer.
         status: Box<Status>,
         /// How long it asks clients to wait, by its `Retry-After` header or in the `Status`.
         retry_after: Option<Duration>,

@@ -13,10 +13,10 @@ use prometheus_client::registry::Registry;
 
 use crate::watch::fresh::{Freshness, STALE_AFTER};
 
-/// Counters by `N` labels.
+/// A family of counters with `N` labels.
 pub type Counters<const N: usize> = Family<LabelSet<N>, Counter<u64, AtomicU64>>;
 
-/// Label pairs in a fixed order.
+/// `N` label pairs in a fixed order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LabelSet<const N: usize>(pub [(&'static str, String); N]);
 
@@ -26,7 +26,7 @@ impl<const N: usize> EncodeLabelSet for LabelSet<N> {
     }
 }
 
-/// Shows which program this is, and with which time zone database.
+/// Adds `build_info`: the program's version and that of its time zone database.
 pub fn register_build(registry: &mut Registry, version: &str) {
     let build = Info::new(LabelSet([
         ("version", version.to_owned()),
@@ -35,7 +35,7 @@ pub fn register_build(registry: &mut Registry, version: &str) {
     registry.register("build", "Version of the program and of its time zone database", build);
 }
 
-/// The page of /metrics.
+/// The text of `/metrics`, in OpenMetrics format.
 pub fn page(registry: &Registry) -> String {
     let mut page = String::new();
     // writing to a String cannot fail
@@ -51,26 +51,26 @@ pub struct ClientMetrics {
 }
 
 impl ClientMetrics {
-    /// Shows it on a program's page.
+    /// Adds these counters to a program's `/metrics`.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("api_requests", "Requests to the API server", self.requests.clone());
         registry.register("watch_lists", "Complete lists, by reason", self.lists.clone());
     }
 
-    /// A request was answered; code 0: by nobody.
+    /// Counts a request by the HTTP status of its answer; 0 where none came.
     pub fn api_request(&self, verb: &'static str, resource: &'static str, code: u16) {
         let labels =
             LabelSet([("verb", verb.to_owned()), ("resource", resource.to_owned()), ("code", code.to_string())]);
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// A complete list began.
+    /// Counts a complete list, or a streamed initial state, and why it was needed.
     pub fn watch_list(&self, resource: &'static str, reason: &'static str) {
         self.lists.get_or_create(&LabelSet([("resource", resource.to_owned()), ("reason", reason.to_owned())])).inc();
     }
 }
 
-/// The gauges of how long each watch has been silent.
+/// The gauges `watch_age_seconds` and `watch_stale`, computed at each scrape.
 pub struct WatchAges(pub Arc<Freshness>);
 
 impl std::fmt::Debug for WatchAges {

@@ -34,7 +34,7 @@ pub trait Cached: Clone + PartialEq + Send + Sync + 'static {
     }
 }
 
-/// The metadata that is read; everything else is skipped while parsing.
+/// The metadata that is kept. Everything else is skipped while parsing.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct RawMeta {
@@ -65,7 +65,7 @@ impl RawMeta {
     }
 }
 
-/// The identity of an object of whatever kind.
+/// The metadata of an object of any kind.
 pub fn identity(json: &str) -> Result<Meta, serde_json::Error> {
     #[derive(Deserialize)]
     struct Raw {
@@ -74,7 +74,7 @@ pub fn identity(json: &str) -> Result<Meta, serde_json::Error> {
     serde_json::from_str(json).map(|raw: Raw| raw.metadata.slim())
 }
 
-/// The name in an object that could not be read otherwise.
+/// The name of an object that its own reader could not parse, for the log.
 pub fn name_of(json: &str) -> String {
     #[derive(Deserialize)]
     struct Named {
@@ -334,13 +334,13 @@ impl Cached for Placeholder {
 /// A RotationPolicy as stored, with what its status says.
 #[derive(Clone, Debug)]
 pub struct PolicyObject {
-    /// Identity.
+    /// Identity, version and our annotations.
     pub meta: Meta,
-    /// The raw spec, by which changes are seen.
+    /// `spec` as JSON, by which changes are detected; null where there is none.
     pub spec: Value,
-    /// The raw status.
+    /// `status` as JSON; null where there is none.
     pub status: Value,
-    /// What was read of it.
+    /// The policy as it was parsed, or everything that is wrong with it.
     pub stored: Arc<StoredPolicy>,
 }
 

@@ -69,18 +69,18 @@ pub struct Args {
     #[arg(long, requires = "cleanup", value_name = "NAME")]
     pub cleanup_deployment: Option<String>,
 
-    /// Log lines.
+    /// Form and level of the log lines.
     #[command(flatten)]
     pub log: LogArgs,
 }
 
 impl Args {
-    /// The lease's times.
+    /// The durations of leader election.
     pub fn timing(&self) -> Timing {
         Timing { duration: self.lease_duration, renew_deadline: self.renew_deadline, retry_period: self.retry_period }
     }
 
-    /// What one flag cannot say alone.
+    /// Checks what no flag can check alone; the error is a sentence for the user.
     pub fn check(&self) -> Result<(), String> {
         if self.renew_deadline >= self.lease_duration {
             return Err(format!(

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use noderotation_cluster::api::{Api, Outcome};
 use noderotation_shared::kind::Kind;
 
-/// One Event.
+/// One Event of `events.k8s.io/v1`.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// The kind of the object that it is about.
@@ -25,27 +25,27 @@ pub struct Event {
     pub note: String,
 }
 
-/// Reasons that are no warning.
+/// The reasons of Normal Events; all others are Warnings.
 const NORMAL: [&str; 3] = ["RotationStarted", "RotationCompleted", "SurgeClamped"];
 
 /// Events about objects without a namespace live in this one.
 const NAMESPACE: &str = "default";
 
-/// An Event's note may not be longer.
+/// The API server takes no longer note in an Event.
 const NOTE_BYTES: usize = 1_024;
 
-/// Takes Events from everywhere; a full queue drops the newest rather than holding up a rotation.
+/// Takes Events from all loops. A full queue drops the newest rather than holding up a rotation.
 #[derive(Clone)]
 pub struct Recorder(mpsc::Sender<Event>);
 
 impl Recorder {
-    /// A recorder, and where its Events come out.
+    /// A recorder, and the end at which its Events are read.
     pub fn new() -> (Self, mpsc::Receiver<Event>) {
         let (sender, receiver) = mpsc::channel(256);
         (Self(sender), receiver)
     }
 
-    /// Records an Event.
+    /// Queues an Event to be written. Where the queue is full it is dropped with a warning.
     pub fn record(&self, event: Event) {
         if let Err(error) = self.0.try_send(event) {
             tracing::warn!(%error, "event dropped");
@@ -53,7 +53,7 @@ impl Recorder {
     }
 }
 
-/// Writes Events as they come. Returns when every recorder is gone.
+/// Writes Events one after another. Returns when every recorder was dropped.
 pub async fn write(api: Api, mut events: mpsc::Receiver<Event>, instance: Arc<str>) {
     let count = AtomicU32::new(0);
     while let Some(event) = events.recv().await {

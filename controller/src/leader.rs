@@ -20,7 +20,7 @@ use noderotation_cluster::api::{Api, Outcome, Selectors};
 use noderotation_cluster::backoff::jittered;
 use noderotation_cluster::error::with_causes;
 
-/// The lease's name.
+/// `metadata.name` of the Lease.
 pub const NAME: &str = "noderotation-controller";
 
 /// The durations of leader election.
@@ -97,7 +97,7 @@ impl Election {
         }
     }
 
-    /// This candidate's identity.
+    /// The `holderIdentity` of this candidate: its name and a random suffix.
     pub fn identity(&self) -> &str {
         &self.identity
     }

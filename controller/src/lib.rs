@@ -1,15 +1,14 @@
 //! The program that rotates.
 //!
 //! ```text
-//!   watch/ ──▶ view ──▶ observe ──▶ rotation::decide ──▶ apply ──▶ announce
-//!   list+watch  slim     World       Step                one        metric, log, event:
-//!   per kind    caches   + now       (or a LiveRead)         request    only if it landed
-//!      │                    ▲             │
-//!      └──▶ queue ──▶ pass ─┘◀── look ◀───┘                          leader, status, http beside it
+//!   reflectors ──▶ watch/ ──▶ queue ──▶ reconcile ──▶ observe ──▶ rotation::Pass ──▶ announce
+//!   one per kind   slim       names     one pass      World           ▲    │          metric, log line, Event:
+//!                  caches               per name                      │    ▼          only what has landed
+//!                     ▲                                            read / apply
+//!                     └───────────── answers ──────────────────────────┘           leader, status, http beside it
 //! ```
 //!
-//! No rule of a rotation lives here: what to do, and why not, is `noderotation_rotation`'s. This crate reads, sends and
-//! tells.
+//! It is not for rules: what to do, and why not, is `noderotation_rotation`'s. This crate reads, sends and tells.
 
 #![cfg_attr(
     test,

@@ -34,7 +34,7 @@ pub struct Metrics {
     duration: Family<LabelSet<2>, Histogram, fn() -> Histogram>,
     reconciles: Counters<1>,
     reconcile_seconds: Histogram,
-    /// Requests and lists.
+    /// Counts the requests to the API server, and the lists of the reflectors.
     pub client_metrics: Arc<ClientMetrics>,
     queue_wait: Family<LabelSet<1>, Histogram, fn() -> Histogram>,
     retries: Counters<1>,
@@ -118,65 +118,65 @@ impl Metrics {
         registry.register_collector(Box::new(WatchAges(fresh)));
     }
 
-    /// The page.
+    /// The text of `/metrics`, in OpenMetrics format.
     pub fn render(&self) -> String {
         page(&self.registry.lock())
     }
 
-    /// A rotation ended.
+    /// Counts a rotation that ended as `success`, `failure` or `expired`.
     pub fn completed(&self, pool: &str, outcome: &'static str) {
         let labels = LabelSet([("nodepool", pool.to_owned()), ("outcome", outcome.to_owned())]);
         self.completed.get_or_create(&labels).inc();
     }
 
-    /// A phase of a successful rotation.
+    /// Measures a phase, `surge_wait` or `drain`, of a successful rotation.
     pub fn phase(&self, pool: &str, phase: &'static str, seconds: f64) {
         let labels = LabelSet([("nodepool", pool.to_owned()), ("phase", phase.to_owned())]);
         self.duration.get_or_create(&labels).observe(seconds);
     }
 
-    /// A surge-less start.
+    /// Counts a rotation that was started without a surge.
     pub fn fallback(&self, pool: &str) {
         self.fallback.get_or_create(&LabelSet([("nodepool", pool.to_owned())])).inc();
     }
 
-    /// A window closed with work undone.
+    /// Counts a window that closed with work undone.
     pub fn missed(&self, pool: &str) {
         self.missed.get_or_create(&LabelSet([("nodepool", pool.to_owned())])).inc();
     }
 
-    /// A pass ended.
+    /// Counts a pass by its result, and measures it.
     pub fn reconciled(&self, result: &'static str, length: Duration) {
         self.reconciles.get_or_create(&LabelSet([("result", result.to_owned())])).inc();
         self.reconcile_seconds.observe(length.as_secs_f64());
     }
 
-    /// A pass began this long after it was due.
+    /// Measures how long after it was due a pass began.
     pub fn waited(&self, queue: &'static str, wait: Duration) {
         self.queue_wait.get_or_create(&LabelSet([("loop", queue.to_owned())])).observe(wait.as_secs_f64());
     }
 
-    /// An exact wake-up came this late.
+    /// Measures how late an exact wake-up came.
     pub fn woke_late(&self, by: Duration) {
         self.lateness.observe(by.as_secs_f64());
     }
 
-    /// A pass was put back.
+    /// Counts a pass that failed and is tried again.
     pub fn retried(&self, queue: &'static str) {
         self.retries.get_or_create(&LabelSet([("loop", queue.to_owned())])).inc();
     }
 
-    /// A conditional write was answered.
+    /// Counts the answer to a conditional write, by step and outcome.
     pub fn wrote(&self, step: &'static str, outcome: &'static str) {
         self.writes.get_or_create(&LabelSet([("step", step.to_owned()), ("outcome", outcome.to_owned())])).inc();
     }
 
-    /// Whether this process leads.
+    /// Sets whether this process is the leader.
     pub fn set_leader(&self, leads: bool) {
         self.leader.set(i64::from(leads));
     }
 
-    /// The pool is gone: its gauges, counters and histograms go, too.
+    /// Removes everything that is labelled with a NodePool that is gone.
     pub fn forget_pool(&self, pool: &str) {
         self.reports.remove(pool);
         for outcome in ["success", "failure", "expired"] {

@@ -10,18 +10,18 @@ use noderotation_shared::kind::Kind;
 /// What is missing; the process ends with this sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum PreflightError {
-    /// 404.
+    /// The API server answered 404: the kind does not exist.
     #[error("the API server does not serve {resource}: {advice}")]
     NotServed {
-        /// Plural and group.
+        /// Plural and group, as in RBAC.
         resource: String,
-        /// What to install.
+        /// What to install, or to check.
         advice: &'static str,
     },
-    /// 401 or 403.
+    /// The API server answered 401 or 403: the account is unknown, or may not list the kind.
     #[error("{resource} cannot be listed: {}; grant this service account get, list and watch", with_causes(source))]
     Forbidden {
-        /// Plural and group.
+        /// Plural and group, as in RBAC.
         resource: String,
         /// What the API server said.
         source: Error,

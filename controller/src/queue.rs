@@ -13,21 +13,21 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How a pass over a name ended.
+/// How a pass ended, which decides when the name is due again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Cleanly; look again at this instant (or when triggered).
+    /// It succeeded: due again at this instant, or when triggered.
     Success(Instant),
     /// LiveRead again at once: somebody else was faster.
     Again,
-    /// It failed; look again after the backoff, or later where the server said so.
+    /// It failed: due again after the backoff, or after this time where the server asked for a longer one.
     Failed(Option<Duration>),
 }
 
 #[derive(Default)]
 struct QueuedKey {
     due: Option<Instant>,
-    /// It is due by the clock alone, not by a trigger.
+    /// Whether it is due by the clock alone, and not by a trigger.
     timed: bool,
     running: bool,
     again: bool,
@@ -36,7 +36,7 @@ struct QueuedKey {
     conflicts: u32,
 }
 
-/// After so many lost conflicts in a row a name backs off as after a failure.
+/// After so many conflicts in a row a name backs off as after a failure.
 pub const MAX_CONFLICTS: u32 = 5;
 
 #[derive(Default)]
@@ -64,20 +64,20 @@ impl QueueState {
     }
 }
 
-/// The queue.
+/// The work queue of NodePool names.
 #[derive(Default)]
 pub struct Queue {
     state: Mutex<QueueState>,
     changed: Notify,
 }
 
-/// A name handed to a worker.
+/// A name that was handed to a worker.
 pub struct Work {
-    /// The name.
+    /// The NodePool's name.
     pub key: Arc<str>,
     /// How long after its time it was handed out.
     pub waited: Duration,
-    /// It was due by the clock alone, not by a trigger.
+    /// Whether it was due by the clock alone, and not by a trigger.
     pub timed: bool,
 }
 

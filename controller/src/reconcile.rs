@@ -31,21 +31,21 @@ use crate::watch::Caches;
 /// No sleep is longer; this heals a stepped clock.
 const SAFETY_NET: Duration = Duration::from_secs(300);
 
-/// What every pass needs.
+/// Reconciles NodePools: what all workers share.
 pub struct Reconciler {
-    /// The API server.
+    /// The API server, rate limited.
     pub api: Api,
-    /// The caches.
+    /// The slim caches that the reflectors feed.
     pub caches: Arc<Caches>,
     /// The names of the NodePools to reconcile.
     pub queue: Arc<Queue>,
     /// This leader's term; checked before every write.
     pub term: Term,
-    /// For building placeholders.
+    /// Namespace, class and image of placeholders.
     pub settings: Arc<Settings>,
     /// Counters, gauges and histograms.
     pub metrics: Arc<Metrics>,
-    /// Where Events go.
+    /// Takes the Events to be written.
     pub recorder: Recorder,
     /// What was told last, so that nothing is told twice.
     pub event_dedup: Mutex<EventDedup>,
@@ -55,9 +55,9 @@ pub struct Reconciler {
 
 /// How the work on a name ended.
 enum Worked {
-    /// A pass ended.
+    /// A pass ended. The duration is how long the API server asks us to wait.
     Ended(Box<PassEnd>, Option<Duration>),
-    /// The process is stopping.
+    /// The process is stopping, so the pass was left where it was.
     Stopped,
     /// There is no such NodePool.
     NoPool,

@@ -21,13 +21,13 @@ use noderotation_cluster::api::{Api, Outcome};
 use noderotation_cluster::objects::{Cached, PolicyObject};
 use noderotation_cluster::watch::EventHandler;
 
-/// Changes come in clusters; one look serves them all.
+/// Changes come in clusters; one computation serves them all.
 const DEBOUNCE: Duration = Duration::from_secs(1);
 
-/// A condition's message may not be longer.
+/// The API server takes no longer message in a condition.
 const MESSAGE_BYTES: usize = 32_768;
 
-/// Keeps every policy's status true, for ever.
+/// Keeps every policy's status up to date. Never returns.
 pub async fn keep(api: Api, caches: Arc<Caches>, reports: PoolReports, term: Term) {
     let mut wait = DEBOUNCE;
     loop {
@@ -60,7 +60,7 @@ pub async fn keep(api: Api, caches: Arc<Caches>, reports: PoolReports, term: Ter
     }
 }
 
-/// What a policy is to the pools.
+/// Which NodePools a policy wins, and on which it ties.
 #[derive(Default)]
 struct Standing {
     wins: Vec<String>,
@@ -89,7 +89,7 @@ fn standing(policies: &[Arc<PolicyObject>], pools: &[Arc<NodePool>]) -> BTreeMap
     standing
 }
 
-/// The status that the policy should have; `None` when it has it.
+/// The status that the policy should have; `None` where it has that already.
 fn status(
     policy: &PolicyObject,
     standing: Option<&Standing>,

@@ -24,10 +24,10 @@ pub struct Gate {
     closed: Check,
 }
 
-/// A closed gate.
+/// A gate that is closed now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// Why.
+    /// Why it is closed.
     pub reason: Reason,
     /// When it opens by itself; `None` where only an event can open it, or an instant that wakes the pass anyway.
     pub opens: Option<Timestamp>,

@@ -23,11 +23,11 @@ use crate::step::{Act, Write};
 pub struct Inventory {
     /// Names of the claims that anchors name.
     pub anchored: BTreeSet<String>,
-    /// Placeholders.
+    /// The placeholders to check.
     pub placeholders: Vec<Arc<Placeholder>>,
-    /// Nodes.
+    /// The Nodes to check.
     pub nodes: Vec<Arc<Node>>,
-    /// NodeClaims.
+    /// The NodeClaims to check.
     pub claims: Vec<Arc<NodeClaim>>,
 }
 

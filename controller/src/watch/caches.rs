@@ -85,22 +85,22 @@ impl Caches {
             && c.policies.is_initialized
     }
 
-    /// Names of all pools.
+    /// The names of all NodePools.
     pub fn pool_names(&self) -> Vec<Box<str>> {
         self.lock().pools.objects.keys().cloned().collect()
     }
 
-    /// One pool.
+    /// The NodePool of this name; `None` where none is cached.
     pub fn pool(&self, name: &str) -> Option<Arc<NodePool>> {
         self.lock().pools.objects.get(name).cloned()
     }
 
-    /// Every pool.
+    /// Every NodePool, by name.
     pub fn pools(&self) -> Vec<Arc<NodePool>> {
         self.lock().pools.objects.values().cloned().collect()
     }
 
-    /// Every policy, by name.
+    /// Every RotationPolicy, by name.
     pub fn policies(&self) -> Vec<Arc<PolicyObject>> {
         self.lock().policies.objects.values().cloned().collect()
     }
@@ -146,17 +146,17 @@ impl Caches {
             .collect()
     }
 
-    /// Every node.
+    /// Every Node, by name.
     pub fn nodes(&self) -> Vec<Arc<Node>> {
         self.lock().nodes.objects.values().cloned().collect()
     }
 
-    /// Every claim.
+    /// Every NodeClaim, by name.
     pub fn claims(&self) -> Vec<Arc<NodeClaim>> {
         self.lock().claims.objects.values().cloned().collect()
     }
 
-    /// Every placeholder.
+    /// Every placeholder, by Pod name.
     pub fn placeholders(&self) -> Vec<Arc<Placeholder>> {
         self.lock().placeholders.objects.values().cloned().collect()
     }

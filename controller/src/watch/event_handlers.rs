@@ -1,4 +1,4 @@
-//! What each kind's news does to the caches and their indices, and which NodePools have to look (§8, *Triggers*).
+//! What each kind's watch events do to the caches and their indices, and which NodePools they trigger (§8, *Triggers*).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -82,7 +82,7 @@ impl EventHandler<NodeClaim> for Caches {
             unindex(&mut c.claims_of, &claim.pool, &claim.meta.name);
         }
         drop(c);
-        // also when we knew it gone already: the anchor's release may wait for it
+        // also where it was removed already: the release of the anchor may wait for it
         self.trigger([&*claim.pool]);
         self.changed.notify_one();
     }

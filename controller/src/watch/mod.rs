@@ -1,4 +1,4 @@
-//! What the controller keeps of what the API server holds: slim caches, kept by one watch per kind ([`caches`]).
+//! Slim caches of what the API server holds, fed by one reflector per kind ([`caches`]).
 
 pub mod caches;
 mod event_handlers;

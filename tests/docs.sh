@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Every path in backticks, and every link to a file, in our Markdown pages names something that exists.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+failed=0
+tracked=$(git ls-files --cached --others --exclude-standard)
+
+# a path from the root, from the page, or the end of a longer path, as in a table whose row names the folder
+exists() {
+  local page=$1 path=${2%%#*}
+  path=${path%/}
+  [[ -z $path || -e $path || -e $(dirname "$page")/$path ]] && return
+  grep -qE "(^|/)${path//./\\.}(/|\$)" <<<"$tracked"
+}
+
+while IFS= read -r page; do
+  [[ -e $page ]] || continue # deleted, and not yet committed
+  # what looks like a file or a folder: it has a known ending, or a slash at its end
+  ticked=$(grep -oE '`[A-Za-z0-9_./-]+(\.(rs|md|sh|yaml|yml|json|jsonl|toml|tpl)|/)`' "$page" | tr -d '`' || true)
+  linked=$(grep -oE '\]\([^)#: ]+(#[^) ]*)?\)' "$page" | sed -E 's/^\]\(//; s/\)$//' || true)
+  for path in $ticked $linked; do
+    exists "$page" "$path" || { echo "docs: $page names $path, which does not exist" >&2; failed=1; }
+  done
+done < <(git ls-files --cached --others --exclude-standard -- '*.md')
+exit $failed
