@@ -3,7 +3,7 @@
 use noderotation_cluster::api::{Api, Outcome};
 use noderotation_cluster::objects::Cached;
 use noderotation_cluster::watch::EventHandler;
-use noderotation_rotation::pass::Object;
+use noderotation_rotation::pass::ApiObject;
 use noderotation_rotation::step::Write;
 use noderotation_shared::kind::Kind;
 use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder};
@@ -24,7 +24,7 @@ pub async fn apply(api: &Api, namespace: &str, write: &Write) -> Outcome {
 
 impl Caches {
     /// Caches the object in the answer to a write that has landed. `None` where the answer does not hold the object.
-    pub fn take_in(&self, write: &Write, answer: &str) -> Option<Object> {
+    pub fn take_in(&self, write: &Write, answer: &str) -> Option<ApiObject> {
         if let Write::DeletePlaceholder { name, uid } = write {
             // without a grace period it is gone with the answer
             self.forget_placeholder(name, uid);
@@ -32,10 +32,10 @@ impl Caches {
         }
         let (kind, name) = write.target();
         match kind {
-            Kind::NodePool => self.cached::<NodePool>(name, answer).map(Object::NodePool),
-            Kind::NodeClaim => self.cached::<NodeClaim>(name, answer).map(Object::NodeClaim),
-            Kind::Node => self.cached::<Node>(name, answer).map(Object::Node),
-            _ => self.cached::<Placeholder>(name, answer).map(Object::Placeholder),
+            Kind::NodePool => self.cached::<NodePool>(name, answer).map(ApiObject::NodePool),
+            Kind::NodeClaim => self.cached::<NodeClaim>(name, answer).map(ApiObject::NodeClaim),
+            Kind::Node => self.cached::<Node>(name, answer).map(ApiObject::Node),
+            _ => self.cached::<Placeholder>(name, answer).map(ApiObject::Placeholder),
         }
     }
 

@@ -81,19 +81,16 @@ impl Args {
     }
 
     /// Checks what no flag can check alone; the error is a sentence for the user.
-    pub fn check(&self) -> Result<(), String> {
-        if self.renew_deadline >= self.lease_duration {
-            return Err(format!(
-                "--renew-deadline {:?} must be shorter than --lease-duration {:?}: a leader has to stop before another may start",
-                self.renew_deadline, self.lease_duration
-            ));
-        }
-        if self.retry_period >= self.renew_deadline {
-            return Err(format!(
-                "--retry-period {:?} must be shorter than --renew-deadline {:?}",
-                self.retry_period, self.renew_deadline
-            ));
-        }
+    pub fn check(&self) -> anyhow::Result<()> {
+        let (duration, deadline, period) = (self.lease_duration, self.renew_deadline, self.retry_period);
+        anyhow::ensure!(
+            deadline < duration,
+            "--renew-deadline {deadline:?} must be shorter than --lease-duration {duration:?}: a leader has to stop before another may start"
+        );
+        anyhow::ensure!(
+            period < deadline,
+            "--retry-period {period:?} must be shorter than --renew-deadline {deadline:?}"
+        );
         Ok(())
     }
 }

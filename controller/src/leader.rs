@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use noderotation_cluster::api::{Api, Outcome, Selectors};
 use noderotation_cluster::backoff::jittered;
-use noderotation_cluster::error::with_causes;
+use noderotation_cluster::error::{Error, with_causes};
 
 /// `metadata.name` of the Lease.
 pub const NAME: &str = "noderotation-controller";
@@ -110,8 +110,8 @@ impl Election {
     pub async fn win(&self) -> Term {
         let mut seen: Option<Seen> = None;
         loop {
-            if let Err(why) = self.read(&mut seen).await {
-                tracing::warn!(why, "lease cannot be read");
+            if let Err(error) = self.read(&mut seen).await {
+                tracing::warn!(error = with_causes(&error), "the lease cannot be read");
                 self.pause().await;
                 continue;
             }
@@ -122,8 +122,8 @@ impl Election {
                     return Term::until(began + self.timing.renew_deadline);
                 }
                 Ok(false) => self.wait_for_change(seen.as_ref()).await,
-                Err(why) => {
-                    tracing::warn!(why, "lease cannot be taken");
+                Err(error) => {
+                    tracing::warn!(error = with_causes(&error), "the lease cannot be taken");
                     self.pause().await;
                 }
             }
@@ -140,7 +140,7 @@ impl Election {
                 () = self.pause() => {}
             }
             let began = Instant::now();
-            // a renewal that takes longer than the term lasts is none
+            // a renewal that takes longer than the term has failed
             let renewal = tokio::time::timeout(self.timing.renew_deadline, self.renew()).await;
             match renewal.unwrap_or_else(|_| Err(Renewal::Failed("no answer in time".into()))) {
                 Ok(()) => {
@@ -148,7 +148,7 @@ impl Election {
                     term.extend(began + self.timing.renew_deadline);
                 }
                 Err(Renewal::Lost(holder)) => return Err(LostLease::Taken(holder)),
-                Err(Renewal::Failed(why)) => tracing::warn!(why, "lease not renewed"),
+                Err(Renewal::Failed(why)) => tracing::warn!(why, "the lease was not renewed"),
             }
             if last.elapsed() >= self.timing.renew_deadline {
                 return Err(LostLease::NotRenewed(self.timing.renew_deadline));
@@ -158,8 +158,7 @@ impl Election {
 
     /// Gives the lease up, so that another takes over at once. Best effort.
     pub async fn release(&self) {
-        let Ok(text) = self.api.get(self.target()).await else { return };
-        let Ok(lease) = serde_json::from_str::<Value>(&text) else { return };
+        let Ok(lease) = self.api.read::<Value>(self.target()).await else { return };
         if holder(&lease) != self.identity {
             return;
         }
@@ -171,11 +170,10 @@ impl Election {
         tokio::time::sleep(jittered(self.timing.retry_period)).await;
     }
 
-    /// Reads the lease; it counts as changed when its version did.
-    async fn read(&self, seen: &mut Option<Seen>) -> Result<(), String> {
-        match self.api.get(self.target()).await {
-            Ok(text) => {
-                let lease: Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+    /// Reads the lease. It counts as changed when its version has changed.
+    async fn read(&self, seen: &mut Option<Seen>) -> Result<(), Error> {
+        match self.api.read::<Value>(self.target()).await {
+            Ok(lease) => {
                 if seen.as_ref().is_none_or(|s| version(&s.lease) != version(&lease)) {
                     *seen = Some(Seen { lease, at: Instant::now() });
                 }
@@ -185,12 +183,12 @@ impl Election {
                 *seen = None;
                 Ok(())
             }
-            Err(error) => Err(with_causes(&error)),
+            Err(error) => Err(error),
         }
     }
 
-    /// Creates the lease, or takes one that is free or that nobody renewed for its whole duration before our eyes.
-    async fn try_take(&self, seen: Option<&Seen>) -> Result<bool, String> {
+    /// Creates the lease, or takes one that is free, or that was not renewed for its whole duration while we watched.
+    async fn try_take(&self, seen: Option<&Seen>) -> Result<bool, Error> {
         let outcome = match seen {
             None => {
                 let none = json!({"metadata": {"name": NAME, "namespace": self.namespace}});
@@ -204,7 +202,7 @@ impl Election {
         match outcome {
             Outcome::Applied(_) => Ok(true),
             Outcome::Conflict | Outcome::NotFound => Ok(false),
-            Outcome::Unknown(error) | Outcome::Rejected(error) | Outcome::Throttled(error) => Err(with_causes(&error)),
+            Outcome::Unknown(error) | Outcome::Rejected(error) | Outcome::Throttled(error) => Err(error),
         }
     }
 
@@ -240,8 +238,7 @@ impl Election {
     }
 
     async fn renew(&self) -> Result<(), Renewal> {
-        let text = self.api.get(self.target()).await.map_err(|e| Renewal::Failed(with_causes(&e)))?;
-        let lease: Value = serde_json::from_str(&text).map_err(|e| Renewal::Failed(e.to_string()))?;
+        let lease: Value = self.api.read(self.target()).await.map_err(|error| Renewal::Failed(with_causes(&error)))?;
         if holder(&lease) != self.identity {
             return Err(Renewal::Lost(holder(&lease).to_owned()));
         }

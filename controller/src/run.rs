@@ -31,9 +31,9 @@ use noderotation_cluster::watch::{Freshness, ListWatch, reflect};
 /// How long the request in flight may still take once the process is asked to stop.
 const LAST_REQUEST: Duration = Duration::from_secs(10);
 
-/// Runs until a signal, the loss of the lease, or the end of any part.
+/// Runs until a signal, the loss of the lease, or the end of any task.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    args.check().map_err(anyhow::Error::msg)?;
+    args.check()?;
     let metrics = Arc::new(Metrics::new());
     let page = metrics.clone();
     let health = Health::new(move || page.render());
@@ -58,7 +58,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     metrics.set_leader(true);
     let lease_stop = CancellationToken::new();
     let (holder, held, lease_token) = (election.clone(), term.clone(), lease_stop.clone());
-    tasks.spawn(async move { holder.hold(&held, &lease_token).await.map_err(|lost| lost.to_string()) });
+    tasks.spawn(async move { holder.hold(&held, &lease_token).await });
     let workers = CancellationToken::new();
     let mut lead = JoinSet::new();
     lead.spawn(lead_on(args, api, term, metrics, election.identity().into(), workers.clone()));
@@ -71,7 +71,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     health.set_ready(false);
     if let Err(why) = result {
         // the lease is left as it is: nobody may believe that this process has stopped cleanly
-        error!(why, "a part of the controller ended, so it ends");
+        error!(why, "a task of the controller ended, so the process exits");
         anyhow::bail!(why);
     }
     info!("stopping: the request in flight ends, then the lease is released");
@@ -86,7 +86,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All that only a leader does. Returns when `stop` is set and every pass has ended, or with the reason when a part ends.
+/// All that only a leader does. Returns when `stop` is set and every pass has ended, or an error when a task ends.
 async fn lead_on(
     args: Args,
     api: Api,
@@ -94,7 +94,7 @@ async fn lead_on(
     metrics: Arc<Metrics>,
     instance: Arc<str>,
     stop: CancellationToken,
-) -> Result<(), String> {
+) -> anyhow::Result<()> {
     let queue = Arc::new(Queue::default());
     let fresh = Arc::new(Freshness::default());
     let caches = Arc::new(Caches::new(queue.clone(), fresh.clone()));
@@ -104,7 +104,7 @@ async fn lead_on(
     tokio::select! {
         () = caches.wait_synced() => {}
         () = stop.cancelled() => return Ok(()),
-        ended = loops.join_next() => return Err(format!("a watch ended: {ended:?}")),
+        ended = loops.join_next() => anyhow::bail!("a watch ended: {ended:?}"),
     }
     info!(nodepools = caches.pool_names().len(), nodeclaims = caches.claims().len(), "caches complete");
 
@@ -136,9 +136,9 @@ async fn lead_on(
             ended = workers.join_next() => match ended {
                 None => return Ok(()),
                 Some(Ok(())) if stop.is_cancelled() => {}
-                Some(other) => return Err(format!("a worker ended: {other:?}")),
+                Some(other) => anyhow::bail!("a worker ended: {other:?}"),
             },
-            ended = loops.join_next() => return Err(format!("a loop ended: {ended:?}")),
+            ended = loops.join_next() => anyhow::bail!("a loop ended: {ended:?}"),
         }
     }
 }

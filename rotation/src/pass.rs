@@ -83,7 +83,7 @@ pub enum Answer {
 #[derive(Clone, Debug)]
 pub enum Written {
     /// It landed; the object as it is now, or `None` where the answer does not hold it.
-    Applied(Option<Box<Object>>),
+    Applied(Option<Box<ApiObject>>),
     /// 409: the object has another version, or exists already.
     Conflict,
     /// 404: there is no such object.
@@ -96,7 +96,7 @@ pub enum Written {
 
 /// An object in the answer to a write.
 #[derive(Clone, Debug)]
-pub enum Object {
+pub enum ApiObject {
     /// A NodePool.
     NodePool(NodePool),
     /// A NodeClaim.
@@ -251,18 +251,18 @@ impl Pass {
         Vec::new()
     }
 
-    fn landed(&mut self, write: &Write, object: Option<Object>) {
+    fn landed(&mut self, write: &Write, object: Option<ApiObject>) {
         let world = &mut self.world;
         match (write, object) {
             (Write::DeletePlaceholder { name, .. }, _) => world.learn_absent_placeholder(name),
-            (Write::DeleteClaim { name, .. }, Some(Object::NodeClaim(claim))) => {
+            (Write::DeleteClaim { name, .. }, Some(ApiObject::NodeClaim(claim))) => {
                 world.learn_deleted_claim(name, Some(claim));
             }
             (Write::DeleteClaim { name, .. }, _) => world.learn_deleted_claim(name, None),
-            (_, Some(Object::NodePool(pool))) => world.learn_pool(pool),
-            (_, Some(Object::NodeClaim(claim))) => world.learn_claim(claim),
-            (_, Some(Object::Node(node))) => world.learn_node(node),
-            (_, Some(Object::Placeholder(placeholder))) => world.learn_placeholder(placeholder),
+            (_, Some(ApiObject::NodePool(pool))) => world.learn_pool(pool),
+            (_, Some(ApiObject::NodeClaim(claim))) => world.learn_claim(claim),
+            (_, Some(ApiObject::Node(node))) => world.learn_node(node),
+            (_, Some(ApiObject::Placeholder(placeholder))) => world.learn_placeholder(placeholder),
             (_, None) => self.read_back = Some(write.read_back()),
         }
     }

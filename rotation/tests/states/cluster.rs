@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use noderotation_rotation::announcement::Announcement;
-use noderotation_rotation::pass::{Answer, Next, Object, Pass, PassEnd, PassResult, Written};
+use noderotation_rotation::pass::{Answer, ApiObject, Next, Pass, PassEnd, PassResult, Written};
 use noderotation_rotation::patch::Patch;
 use noderotation_rotation::size::NodeLoad;
 use noderotation_rotation::step::{LiveRead, Write};
@@ -216,7 +216,7 @@ impl Cluster {
     }
 
     /// What the API server does with a write; the object as it is then.
-    fn apply(&mut self, write: &Write) -> Option<Object> {
+    fn apply(&mut self, write: &Write) -> Option<ApiObject> {
         let version = self.next_version();
         match write {
             Write::Patch(patch) => {
@@ -233,9 +233,9 @@ impl Cluster {
                 meta.annotations = merged(&meta.annotations, patch);
                 meta.version = version;
                 Some(match patch.kind {
-                    Kind::NodePool => Object::NodePool(self.pool.clone()),
-                    Kind::NodeClaim => Object::NodeClaim(self.claims[&patch.name].clone()),
-                    _ => Object::Node(self.nodes[&patch.name].clone()),
+                    Kind::NodePool => ApiObject::NodePool(self.pool.clone()),
+                    Kind::NodeClaim => ApiObject::NodeClaim(self.claims[&patch.name].clone()),
+                    _ => ApiObject::Node(self.nodes[&patch.name].clone()),
                 })
             }
             Write::CreatePlaceholder(pod) => {
@@ -247,7 +247,7 @@ impl Cluster {
                 let mut meta = meta(name, NOW);
                 meta.annotations = Annotations::of([(keys::SURGE_FOR, claim)]);
                 self.placeholder = Some(Placeholder { meta, phase: "Pending".into(), ..Placeholder::default() });
-                let created = self.placeholder.clone().map(Object::Placeholder);
+                let created = self.placeholder.clone().map(ApiObject::Placeholder);
                 if self.provisions {
                     self.provide();
                 }
@@ -263,7 +263,7 @@ impl Cluster {
                 assert_eq!(&*claim.meta.uid, uid);
                 claim.meta.deleted = Some(now);
                 claim.meta.version = version;
-                Some(Object::NodeClaim(claim.clone()))
+                Some(ApiObject::NodeClaim(claim.clone()))
             }
         }
     }
