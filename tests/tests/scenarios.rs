@@ -34,7 +34,7 @@ async fn request(product: &Product, claim: &str) {
 
 /// The number of reconcile passes without an error so far.
 async fn passes(controller: &Controller) -> f64 {
-    controller.sample("noderotation_reconcile_total", "clean").await.unwrap_or(0.0)
+    controller.sample("noderotation_reconcile_total", "success").await.unwrap_or(0.0)
 }
 
 /// Waits until the controller has completed more such passes than `before`.
@@ -360,7 +360,7 @@ async fn a_malformed_policy_stops_its_own_pools_only() {
     let object = rig.get(&format!("/apis/karpenter.sh/v1/nodeclaims/{}", bad[0])).await.unwrap();
     assert_eq!(world::annotation(&object, "noderotation.io/state"), None);
     assert!(
-        world::event(rig, "PolicyConflict", "bad").await.unwrap().contains("RotationPolicy bad governs and is invalid")
+        world::event(rig, "PolicyConflict", "bad").await.unwrap().contains("RotationPolicy bad governs this NodePool but is invalid")
     );
 }
 
@@ -485,7 +485,7 @@ async fn the_preflight_says_what_is_missing() {
     };
     let (code, log) = said(&[]).await;
     assert_eq!(code, Some(1));
-    assert!(log.contains("does not serve /apis/karpenter.sh/v1/nodepools: install Karpenter 1.0 or newer"), "{log}");
+    assert!(log.contains("does not serve nodepools.karpenter.sh: install Karpenter 1.0 or newer"), "{log}");
 
     rig.install_karpenter_kinds().unwrap();
     rig.kubectl(&["delete", "clusterrolebinding", "noderotation-controller"]).unwrap();
