@@ -118,16 +118,16 @@ impl CacheState {
     fn confirm_policy(&mut self, name: &str) {
         self.provisional.remove(&(CachedKind::Policy, name.to_owned()));
         match self.policies.objects.get(name) {
-            Some(policy) => self.index.put_policy(policy.stored.clone()),
-            None => self.index.remove_policy(name),
+            Some(policy) => self.index.apply_policy(policy.stored.clone()),
+            None => self.index.delete_policy(name),
         }
     }
 
     fn confirm_pool(&mut self, name: &str) {
         self.provisional.remove(&(CachedKind::NodePool, name.to_owned()));
         match self.pools.objects.get(name) {
-            Some(pool) => self.index.put_pool(pool.proposed.clone()),
-            None => self.index.remove_pool(name),
+            Some(pool) => self.index.apply_pool(pool.proposed.clone()),
+            None => self.index.delete_pool(name),
         }
     }
 
@@ -188,14 +188,14 @@ impl Caches {
     pub fn admit_policy(&self, policy: Arc<StoredPolicy>) {
         let mut known = self.lock();
         known.remember(CachedKind::Policy, &policy.name);
-        known.index.put_policy(policy);
+        known.index.apply_policy(policy);
     }
 
     /// A NodePool was admitted and will likely be stored.
     pub fn admit_pool(&self, pool: Arc<ProposedNodePool>) {
         let mut known = self.lock();
         known.remember(CachedKind::NodePool, &pool.name);
-        known.index.put_pool(pool);
+        known.index.apply_pool(pool);
     }
 
     /// Waits until both first lists are complete.

@@ -173,7 +173,9 @@ impl Object {
         let text = raw.get();
         if text.len() > LARGEST_OBJECT {
             let (is, most) = (text.len() / 1024, LARGEST_OBJECT / 1024);
-            return Err(format!("request.{field}: {is} KiB; more than {most} KiB are not looked at: make it smaller"));
+            return Err(format!(
+                "request.{field}: the object is {is} KiB; at most {most} KiB are accepted; make it smaller"
+            ));
         }
         let value: Value = serde_json::from_str(text).map_err(|e| format!("request.{field}: cannot be read: {e}"))?;
         Ok((!value.is_null()).then_some(Self(value)))

@@ -20,7 +20,7 @@ pub fn validate(request: &AdmissionRequest<'_>) -> Result<AdmissionResponse, Str
         return Ok(AdmissionResponse::invalid(problem.to_string()));
     }
     let misplaced = changed(keys::FREEZE).map(|_| {
-        format!("metadata.annotations[{}]: does nothing on a NodeClaim; set it on its NodePool", keys::FREEZE)
+        format!("metadata.annotations[{}]: has no effect on a NodeClaim; set it on its NodePool", keys::FREEZE)
     });
     Ok(AdmissionResponse { warnings: misplaced.into_iter().collect(), ..AdmissionResponse::allowed() })
 }
@@ -32,7 +32,7 @@ fn unreadable(value: &str) -> Option<FieldError> {
         FieldError::new(
             format!("metadata.annotations[{}]", keys::ROTATE),
             quoted(value),
-            "is no request that is known",
+            "is not a known request",
             words.join(" or "),
         )
     })

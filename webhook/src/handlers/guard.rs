@@ -19,7 +19,7 @@ pub fn guard(
         "nodeclaims" => Carrier::NodeClaim,
         "nodes" => Carrier::Node,
         "pods" | "bindings" => Carrier::Placeholder,
-        other => return Err(format!("request.resource: found {other:?}, which the guard does not know")),
+        other => return Err(format!("request.resource: found {other:?}, which the guard does not handle")),
     };
     if !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
         return Ok(AdmissionResponse::allowed());

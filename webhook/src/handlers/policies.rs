@@ -18,7 +18,8 @@ fn change(request: &AdmissionRequest<'_>) -> Result<Option<(Option<Object>, Obje
     if !request.sub_resource.is_empty() || !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
         return Ok(None);
     }
-    let new = request.object()?.ok_or_else(|| format!("request.object: missing in {}", request.operation))?;
+    let new =
+        request.object()?.ok_or_else(|| format!("request.object: is missing in a {} request", request.operation))?;
     let old = request.old_object()?;
     let is_same = old.as_ref().is_some_and(|old| old.spec() == new.spec());
     Ok((!is_same && !new.is_being_deleted()).then_some((old, new)))

@@ -21,7 +21,8 @@ pub fn validate(
     if !request.sub_resource.is_empty() || !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
         return Ok(AdmissionResponse::allowed());
     }
-    let new = request.object()?.ok_or_else(|| format!("request.object: missing in {}", request.operation))?;
+    let new =
+        request.object()?.ok_or_else(|| format!("request.object: is missing in a {} request", request.operation))?;
     let old = request.old_object()?;
     if new.is_being_deleted() {
         return Ok(AdmissionResponse::allowed());
@@ -54,13 +55,13 @@ fn past_freeze(old: Option<&Object>, new: &Object, now: Timestamp) -> Option<Str
     let is_new = old.is_none_or(|old| old.annotation(keys::FREEZE) != Some(text));
     let until = instant::parse(text).filter(|until| is_new && *until <= now)?;
     let until = instant::format(until);
-    Some(format!("metadata.annotations[{}]: {until} has passed, so it holds nothing", keys::FREEZE))
+    Some(format!("metadata.annotations[{}]: {until} has passed, so the freeze has no effect", keys::FREEZE))
 }
 
 fn misplaced(object: Option<&Object>) -> Option<String> {
     object?.annotation(keys::ROTATE)?;
     Some(format!(
-        "metadata.annotations[{}]: does nothing on a NodePool; set it on the NodeClaim that is to be rotated",
+        "metadata.annotations[{}]: has no effect on a NodePool; set it on the NodeClaim to be rotated",
         keys::ROTATE
     ))
 }
