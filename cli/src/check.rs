@@ -1,41 +1,41 @@
-//! `check`: what admission would say of these policies and NodePools together.
+//! `check`: checks RotationPolicies and NodePools from files together, as admission would (§10, §14).
 
 use jiff::Timestamp;
 use noderotation_shared::admission::judge_pool;
 use noderotation_shared::duration::human;
-use noderotation_shared::feasibility::{Derived, Finding, Severity};
+use noderotation_shared::feasibility::{Derived, Finding};
 use noderotation_shared::field_error::FieldError;
 use noderotation_shared::instant;
 use noderotation_shared::policy::Policy;
 use serde::Serialize;
 
 use crate::input::{Input, PolicyInput, PoolInput, read};
-use crate::output::{Format, print, table};
+use crate::output::{OutputFormat, print, table};
 
-/// Flags of `check`.
+/// The flags of `check`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct CheckArgs {
     /// Files with RotationPolicies and NodePools; - is standard input.
     #[arg(short, long = "filename", required = true, num_args = 1.., value_name = "FILE")]
     filename: Vec<String>,
-    /// Form of the output.
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
-    output: Format,
-    /// Nodes that each NodePool is assumed to have, for the findings about throughput.
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
+    output: OutputFormat,
+    /// Number of nodes to assume in each NodePool, for the findings about throughput.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     nodes: u32,
-    /// The instant from which the next windows are counted (RFC 3339); now by default.
+    /// Check as of this instant (RFC 3339) [default: now].
     #[arg(long, value_name = "INSTANT")]
     at: Option<Timestamp>,
 }
 
-/// The JSON contract of `check`.
+/// The result. Its JSON form is stable: fields may be added but do not change.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CheckReport {
     policies: Vec<PolicyReport>,
     node_pools: Vec<PoolReport>,
-    /// Objects of other kinds.
+    /// The number of objects of other kinds.
     ignored: usize,
     refusals: usize,
     findings: usize,
@@ -64,7 +64,7 @@ struct ProblemReport {
 
 #[derive(Serialize)]
 struct Window {
-    /// Absent where the window is always open.
+    /// `None` if the window is always open.
     opens: Option<String>,
     closes: Option<String>,
 }
@@ -81,7 +81,7 @@ struct PoolReport {
     findings: Vec<FindingReport>,
 }
 
-/// Durations in seconds, and the same for people in `text`.
+/// The derived values of §2, and a description of them for people in `text`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DerivedReport {
@@ -103,20 +103,20 @@ struct FindingReport {
     message: String,
 }
 
-/// Fine if nothing was refused and nothing found.
-pub fn run(args: &Args) -> anyhow::Result<bool> {
+/// Runs the command; returns whether there are neither refusals nor findings.
+pub fn run(args: &CheckArgs) -> anyhow::Result<bool> {
     let input = read(&args.filename)?;
     anyhow::ensure!(
         !(input.policies.is_empty() && input.pools.is_empty()),
-        "{}: neither a RotationPolicy nor a NodePool is in there",
+        "{}: neither a RotationPolicy nor a NodePool found",
         args.filename.join(", ")
     );
-    let report = examine(&input, args.at.unwrap_or_else(Timestamp::now), args.nodes);
+    let report = check(&input, args.at.unwrap_or_else(Timestamp::now), args.nodes);
     print(args.output, &report, || as_table(&report))?;
     Ok(report.refusals == 0 && report.findings == 0)
 }
 
-fn examine(input: &Input, now: Timestamp, nodes: u32) -> CheckReport {
+fn check(input: &Input, now: Timestamp, nodes: u32) -> CheckReport {
     let policies: Vec<PolicyReport> = input.policies.iter().map(|p| policy_report(p, input, now)).collect();
     let node_pools: Vec<PoolReport> = input.pools.iter().map(|p| pool_report(p, input, now, nodes)).collect();
     CheckReport {
@@ -136,7 +136,7 @@ fn policy_report(policy: &PolicyInput, input: &Input, now: Timestamp) -> PolicyR
     for other in input.policies.iter().filter(|other| other.stored.name != policy.stored.name) {
         if other.spec.get("nodePoolSelector") == policy.spec.get("nodePoolSelector") && parsed.is_ok() {
             warnings.push(format!(
-                "spec.nodePoolSelector: equal to that of RotationPolicy {} in {}: for every NodePool that both match, neither governs",
+                "spec.nodePoolSelector: is equal to that of RotationPolicy {} in {}, so neither governs a NodePool that both match",
                 other.stored.name, other.place
             ));
         }
@@ -169,11 +169,8 @@ fn next_windows(policy: &Policy, now: Timestamp) -> Vec<Window> {
 fn pool_report(pool: &PoolInput, input: &Input, now: Timestamp, nodes: u32) -> PoolReport {
     let policies = input.policies.iter().map(|p| &p.stored);
     let verdict = judge_pool(&pool.proposed, policies, i64::from(nodes), now);
-    let finding = |f: Finding| FindingReport {
-        severity: if f.severity() == Severity::Fatal { "fatal" } else { "warn" },
-        code: f.code.to_string(),
-        message: f.message,
-    };
+    let finding =
+        |f: Finding| FindingReport { severity: f.severity().into(), code: f.code.to_string(), message: f.message };
     PoolReport {
         name: pool.proposed.name.clone(),
         file: pool.place.file.clone(),
@@ -187,7 +184,6 @@ fn pool_report(pool: &PoolInput, input: &Input, now: Timestamp, nodes: u32) -> P
 
 fn derived_report(d: &Derived) -> DerivedReport {
     let seconds = |d: jiff::SignedDuration| d.as_secs();
-    let or_none = |d: Option<jiff::SignedDuration>| d.map_or_else(|| "none".to_owned(), human);
     DerivedReport {
         age_threshold_seconds: d.age_threshold.map(seconds),
         window_period_seconds: d.window_period.as_secs(),
@@ -197,18 +193,38 @@ fn derived_report(d: &Derived) -> DerivedReport {
         rotation_estimate_seconds: d.rotation_estimate.as_secs(),
         guaranteed_chances: d.guaranteed_chances,
         starts_per_window: d.starts_per_window,
-        text: format!(
-            "A={} P={} D={} gap={} t_rot={} t_rot_est={} G={} C={}",
-            or_none(d.age_threshold),
-            human(d.window_period),
-            or_none(d.window_length),
-            or_none(d.window_gap),
-            human(d.rotation_bound),
-            human(d.rotation_estimate),
-            d.guaranteed_chances,
-            d.starts_per_window
-        ),
+        text: derived_text(d),
     }
+}
+
+fn derived_text(d: &Derived) -> String {
+    let due = match d.age_threshold {
+        Some(age) if age.is_positive() => format!("a node is due at the age of {}", human(age)),
+        Some(_) => "a node is due from the start".into(),
+        None => "a node is never due".into(),
+    };
+    let plural = |n: i64, singular: &str, plural: &str| format!("{n} {}", if n == 1 { singular } else { plural });
+    let windows = match (d.window_length, d.window_gap) {
+        (Some(length), Some(gap)) => format!(
+            "windows open at least every {}, for at least {}, and at least {} apart",
+            human(d.window_period),
+            human(length),
+            human(gap)
+        ),
+        _ if d.window_period.is_zero() => "the window never opens".into(),
+        _ => "the window is always open".into(),
+    };
+    let rotation =
+        format!("a rotation takes about {}, {} at most", human(d.rotation_estimate), human(d.rotation_bound));
+    let mut parts = vec![due, windows, rotation];
+    if d.expire_after.is_some() {
+        let chances = d.guaranteed_chances.max(0);
+        parts.push(format!("{} guaranteed before a node expires", plural(chances, "window is", "windows are")));
+    }
+    if d.window_length.is_some() {
+        parts.push(format!("{} into one window", plural(d.starts_per_window, "rotation fits", "rotations fit")));
+    }
+    parts.join("; ")
 }
 
 fn as_table(report: &CheckReport) -> String {
@@ -228,25 +244,27 @@ fn as_table(report: &CheckReport) -> String {
         }
     }
     for pool in &report.node_pools {
-        let by = pool
-            .governed_by
-            .as_ref()
-            .map_or_else(|| "no RotationPolicy: not rotated".to_owned(), |p| format!("RotationPolicy {p}"));
+        let by = pool.governed_by.as_ref().map_or_else(
+            || "not governed by a RotationPolicy, so not rotated".to_owned(),
+            |p| format!("RotationPolicy {p}"),
+        );
         let _ = writeln!(text, "NodePool {} in {} (document {}): {by}", pool.name, pool.file, pool.document);
         for refusal in &pool.refusals {
             let _ = writeln!(text, "  refused  {refusal}");
         }
         if let Some(derived) = &pool.derived {
-            let _ = writeln!(text, "  derived  {}", derived.text);
+            for sentence in derived.text.split("; ") {
+                let _ = writeln!(text, "  derived  {sentence}");
+            }
         }
         for finding in &pool.findings {
             let _ = writeln!(text, "  {:<8} {}: {}", finding.severity, finding.code, finding.message);
         }
     }
-    let mut sums = table(&["POLICIES", "NODEPOOLS", "REFUSALS", "FINDINGS"]);
-    sums.add_row(
+    let mut totals = table(&["POLICIES", "NODEPOOLS", "REFUSALS", "FINDINGS"]);
+    totals.add_row(
         [report.policies.len(), report.node_pools.len(), report.refusals, report.findings].map(|n| n.to_string()),
     );
-    let _ = write!(text, "\n{sums}");
+    let _ = write!(text, "\n{totals}");
     text
 }

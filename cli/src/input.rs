@@ -1,18 +1,18 @@
-//! Policies and NodePools from files: YAML with any number of documents, JSON, Lists, `-` for standard input.
+//! Reads RotationPolicies and NodePools from files: YAML with any number of documents, JSON, and Lists; `-` is standard
+//! input.
 
-use std::io::Read;
+use std::io::{self, Read};
 
-use anyhow::{Context, bail};
 use noderotation_shared::admission::ProposedNodePool;
 use noderotation_shared::governance::StoredPolicy;
 use serde_json::Value;
 
-/// Where an object stands.
+/// Where an object was found.
 #[derive(Clone, Debug)]
 pub struct DocumentLocation {
-    /// The file as it was named.
+    /// The file name as given on the command line.
     pub file: String,
-    /// The document in it, from 1.
+    /// The number of the YAML document in the file, from 1.
     pub document: usize,
 }
 
@@ -22,70 +22,106 @@ impl std::fmt::Display for DocumentLocation {
     }
 }
 
-/// A policy and where it stands.
+/// Why the input cannot be read. Invalid policies are not errors; their problems are reported as results.
+#[derive(Debug, thiserror::Error)]
+pub enum InputError {
+    /// Standard input cannot be read, or is not UTF-8.
+    #[error("standard input cannot be read")]
+    Stdin(#[source] io::Error),
+    /// The file does not exist, cannot be read, or is not UTF-8.
+    #[error("{file} cannot be read")]
+    File {
+        /// The file name as given on the command line.
+        file: String,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A directory was given instead of a file.
+    #[error("{0} is a directory; name files, for example {0}/*.yaml")]
+    Directory(String),
+    /// A document is not valid YAML or JSON.
+    #[error("{place}")]
+    Syntax {
+        /// Where the document is.
+        place: DocumentLocation,
+        /// The parser's error.
+        source: Box<serde_saphyr::Error>,
+    },
+    /// A document is not a Kubernetes object.
+    #[error("{0}: not a Kubernetes object, because it has no kind")]
+    NotAnObject(DocumentLocation),
+    /// A RotationPolicy or NodePool has no name.
+    #[error("{0}: metadata.name is missing")]
+    NoName(DocumentLocation),
+}
+
+/// A RotationPolicy and where it was found.
 pub struct PolicyInput {
-    /// Where.
+    /// Where the policy was found.
     pub place: DocumentLocation,
-    /// What was read.
+    /// The parsed policy, valid or not.
     pub stored: StoredPolicy,
-    /// The raw spec, for comparing selectors.
+    /// The unparsed `spec`, for comparing selectors.
     pub spec: Value,
 }
 
-/// A NodePool and where it stands.
+/// A NodePool and where it was found.
 pub struct PoolInput {
-    /// Where.
+    /// Where the NodePool was found.
     pub place: DocumentLocation,
-    /// What was read.
+    /// The parsed NodePool, with its problems.
     pub proposed: ProposedNodePool,
 }
 
-/// Everything that was read.
+/// The objects of all files.
 #[derive(Default)]
 pub struct Input {
-    /// The policies.
+    /// The RotationPolicies, in the order of the files.
     pub policies: Vec<PolicyInput>,
-    /// The NodePools.
+    /// The NodePools, in the order of the files.
     pub pools: Vec<PoolInput>,
-    /// How many objects of other kinds were passed over.
+    /// The number of objects of other kinds, which are ignored.
     pub others: usize,
 }
 
-/// Reads all files.
-pub fn read(files: &[String]) -> anyhow::Result<Input> {
+/// Reads the objects of all files.
+pub fn read(files: &[String]) -> Result<Input, InputError> {
     let mut input = Input::default();
     for file in files {
         let text = contents(file)?;
         for (n, document) in serde_saphyr::read::<_, Value>(&mut text.as_bytes()).enumerate() {
             let place = DocumentLocation { file: file.clone(), document: n + 1 };
-            let document = document.map_err(|e| anyhow::anyhow!("{place}: {e}"))?;
+            let document = match document {
+                Ok(document) => document,
+                Err(source) => return Err(InputError::Syntax { place, source: Box::new(source) }),
+            };
             input.add(&place, &document)?;
         }
     }
     Ok(input)
 }
 
-fn contents(file: &str) -> anyhow::Result<String> {
+fn contents(file: &str) -> Result<String, InputError> {
     if file == "-" {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("standard input cannot be read")?;
+        std::io::stdin().read_to_string(&mut text).map_err(InputError::Stdin)?;
         return Ok(text);
     }
     if std::path::Path::new(file).is_dir() {
-        bail!("{file} is a folder: name files, for example {file}/*.yaml");
+        return Err(InputError::Directory(file.to_owned()));
     }
-    std::fs::read_to_string(file).with_context(|| format!("{file} cannot be read"))
+    std::fs::read_to_string(file).map_err(|source| InputError::File { file: file.to_owned(), source })
 }
 
 impl Input {
-    fn add(&mut self, place: &DocumentLocation, object: &Value) -> anyhow::Result<()> {
+    fn add(&mut self, place: &DocumentLocation, object: &Value) -> Result<(), InputError> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let group = text("/apiVersion").split('/').next().unwrap_or_default();
         if object.is_null() {
             return Ok(());
         }
         if !object.is_object() || text("/kind").is_empty() {
-            bail!("{place}: not a Kubernetes object: there is no kind");
+            return Err(InputError::NotAnObject(place.clone()));
         }
         if text("/kind").ends_with("List") && object.get("items").is_some_and(Value::is_array) {
             for item in object["items"].as_array().into_iter().flatten() {
@@ -95,13 +131,13 @@ impl Input {
         }
         match (group, text("/kind")) {
             ("noderotation.io", "RotationPolicy") => {
-                let name = named(object, place)?;
+                let name = required_name(object, place)?;
                 let spec = object.get("spec").cloned().unwrap_or(Value::Null);
                 let stored = StoredPolicy::read(&name, None, &spec);
                 self.policies.push(PolicyInput { place: place.clone(), stored, spec });
             }
             ("karpenter.sh", "NodePool") => {
-                named(object, place)?;
+                required_name(object, place)?;
                 self.pools.push(PoolInput {
                     place: place.clone(),
                     proposed: ProposedNodePool::read(object, jiff::Timestamp::now()),
@@ -113,7 +149,7 @@ impl Input {
     }
 }
 
-fn named(object: &Value, place: &DocumentLocation) -> anyhow::Result<String> {
+fn required_name(object: &Value, place: &DocumentLocation) -> Result<String, InputError> {
     let name = object.pointer("/metadata/name").and_then(Value::as_str).filter(|name| !name.is_empty());
-    name.map(str::to_owned).with_context(|| format!("{place}: metadata.name is missing"))
+    name.map(str::to_owned).ok_or_else(|| InputError::NoName(place.clone()))
 }

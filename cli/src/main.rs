@@ -1,9 +1,12 @@
-//! `kubectl-noderotation`: what a policy means, before it means anything to a cluster (§14).
+//! `kubectl-noderotation`: checks RotationPolicies and NodePools in files and lists maintenance windows (§14).
 //!
 //! ```text
 //!   input (YAML, JSON, -) ─▶ check    every problem, ties, derived values, findings
-//!                         └▶ windows  every occurrence, and what a clock change or an exclusion did to it
+//!                         └▶ windows  every occurrence, and how clock changes and exclusions affect it
 //! ```
+//!
+//! It reads files only and does not talk to a cluster. The rules are those of the webhook and the controller, from
+//! `noderotation-shared`; this crate parses the command line, reads the files and formats the output.
 
 mod check;
 mod crd;
@@ -15,37 +18,37 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::output::Format;
+use crate::output::OutputFormat;
 
-/// Node rotation inside maintenance windows.
+/// Checks policies for node rotation and lists their maintenance windows.
 #[derive(Parser)]
 #[command(name = "kubectl noderotation", bin_name = "kubectl noderotation", version = version(), about, max_term_width = 100)]
 struct Args {
     #[command(subcommand)]
-    verb: Verb,
+    command: Command,
 }
 
 #[derive(Subcommand)]
-enum Verb {
-    /// Says what admission would say of these policies and NodePools together. Needs no cluster.
+enum Command {
+    /// Checks RotationPolicies and NodePools as admission would. Needs no cluster.
     #[command(after_help = EXIT_CODES)]
-    Check(check::Args),
+    Check(check::CheckArgs),
     /// Lists every occurrence of the maintenance windows. Needs no cluster.
     #[command(after_help = EXIT_CODES)]
-    Windows(windows::Args),
+    Windows(windows::WindowsArgs),
     /// Prints the CustomResourceDefinition.
     #[command(hide = true)]
     Crd {
-        /// Form of the output.
-        #[arg(short, long, value_enum, default_value_t = Format::Yaml)]
-        output: Format,
-        /// Only what the programs keep of the spec's schema.
+        /// Output format.
+        #[arg(short, long, value_enum, default_value_t = OutputFormat::Yaml)]
+        output: OutputFormat,
+        /// Print only the part of the spec's schema that the programs validate.
         #[arg(long)]
         schema: bool,
     },
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 fine, 1 a finding or refusal, 2 wrong usage or unreadable input";
+const EXIT_CODES: &str = "Exit codes: 0 no problem, 1 a finding or refusal, 2 wrong usage or unreadable input";
 
 fn version() -> &'static str {
     static VERSION: std::sync::OnceLock<String> = std::sync::OnceLock::new();
@@ -56,10 +59,10 @@ fn version() -> &'static str {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let result = match args.verb {
-        Verb::Check(args) => check::run(&args),
-        Verb::Windows(args) => windows::run(&args),
-        Verb::Crd { output, schema } => crd::run(output, schema),
+    let result = match args.command {
+        Command::Check(args) => check::run(&args),
+        Command::Windows(args) => windows::run(&args),
+        Command::Crd { output, schema } => crd::run(output, schema),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,35 +1,35 @@
-//! Table, JSON or YAML.
+//! Prints results as a table, JSON or YAML.
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// Form of the output.
+/// The value of `--output`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people.
+pub enum OutputFormat {
+    /// Text for people; it may change.
     Table,
-    /// A contract for programs: fields are added, never changed.
+    /// JSON for programs; fields may be added but do not change.
     Json,
-    /// The same as YAML.
+    /// The same fields as JSON, in YAML.
     Yaml,
 }
 
-/// Prints `value`, or for people what `table` makes of it.
-pub fn print(format: Format, value: &impl Serialize, table: impl FnOnce() -> String) -> anyhow::Result<()> {
+/// Prints `value` in the given format; `table` formats it for [`OutputFormat::Table`].
+pub fn print(format: OutputFormat, value: &impl Serialize, table: impl FnOnce() -> String) -> anyhow::Result<()> {
     use std::io::Write;
     let text = match format {
-        Format::Table => table(),
-        Format::Json => serde_json::to_string_pretty(value)?,
-        Format::Yaml => serde_saphyr::to_string(value)?,
+        OutputFormat::Table => table(),
+        OutputFormat::Json => serde_json::to_string_pretty(value)?,
+        OutputFormat::Yaml => serde_saphyr::to_string(value)?,
     };
     match writeln!(std::io::stdout(), "{}", text.trim_end()) {
-        // a reader that has seen enough, such as head, is no failure
+        // a reader that stops early, such as head, is not an error
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
 }
 
-/// A plain table without frames, so that it can be cut and grepped.
+/// A table without borders, so that `cut` and `grep` work on it.
 pub fn table(header: &[&str]) -> comfy_table::Table {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);

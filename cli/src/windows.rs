@@ -1,4 +1,5 @@
-//! `windows`: every occurrence, in UTC and in the policy's zones, and what a clock change or an exclusion did to it.
+//! `windows`: lists the occurrences of the maintenance windows in UTC and in the policy's time zones, and how clock changes
+//! and exclusions affect them.
 
 use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::duration::human;
@@ -8,36 +9,36 @@ use noderotation_shared::schedule::{Entry, Occurrence, Shift};
 use serde::Serialize;
 
 use crate::input::read;
-use crate::output::{Format, print, table};
+use crate::output::{OutputFormat, print, table};
 
-/// Flags of `windows`.
+/// The flags of `windows`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct WindowsArgs {
     /// Files with RotationPolicies; - is standard input.
     #[arg(short, long = "filename", required = true, num_args = 1.., value_name = "FILE")]
     filename: Vec<String>,
-    /// List occurrences that close after this instant (RFC 3339); now by default.
+    /// List occurrences that close after this instant (RFC 3339) [default: now].
     #[arg(long, value_name = "INSTANT")]
     from: Option<Timestamp>,
-    /// … and open before this one; four weeks after --from by default.
+    /// List occurrences that open before this instant (RFC 3339) [default: four weeks after --from].
     #[arg(long, value_name = "INSTANT")]
     to: Option<Timestamp>,
-    /// Only this policy.
+    /// List only the windows of the policy with this name.
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Form of the output.
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
-    output: Format,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
+    output: OutputFormat,
 }
 
-/// The JSON contract of `windows`.
+/// One line of the output. Its JSON form is stable: fields may be added but do not change.
 #[derive(Serialize)]
 struct Row {
     policy: String,
-    /// Absent where an exclusion covers the whole occurrence, or where the window is always open.
+    /// `None` if an exclusion covers the whole occurrence, or if the window is always open.
     opens: Option<String>,
     closes: Option<String>,
-    /// The same in each of the policy's zones.
+    /// The occurrence in each of the policy's time zones.
     local: Vec<Local>,
     notes: Vec<String>,
 }
@@ -49,31 +50,35 @@ struct Local {
     closes: String,
 }
 
-/// Fine unless a policy is invalid.
-pub fn run(args: &Args) -> anyhow::Result<bool> {
+/// Runs the command; returns whether all policies are valid.
+pub fn run(args: &WindowsArgs) -> anyhow::Result<bool> {
     let input = read(&args.filename)?;
     let from = args.from.unwrap_or_else(Timestamp::now);
     let to = args.to.unwrap_or_else(|| instant::plus(from, SignedDuration::from_hours(24 * 28)));
     anyhow::ensure!(from < to, "--from {from} must be earlier than --to {to}");
     let wanted = |name: &str| args.policy.as_ref().is_none_or(|only| only == name);
-    let chosen: Vec<_> = input.policies.iter().filter(|p| wanted(&p.stored.name)).collect();
-    anyhow::ensure!(!chosen.is_empty(), "{}: no such RotationPolicy is in there", args.filename.join(", "));
+    let selected: Vec<_> = input.policies.iter().filter(|p| wanted(&p.stored.name)).collect();
+    let files = args.filename.join(", ");
+    match &args.policy {
+        Some(name) => anyhow::ensure!(!selected.is_empty(), "{files}: no RotationPolicy is named {name}"),
+        None => anyhow::ensure!(!selected.is_empty(), "{files}: no RotationPolicy found"),
+    }
     let mut rows = Vec::new();
-    let mut fine = true;
-    for policy in chosen {
+    let mut all_valid = true;
+    for policy in selected {
         match &policy.stored.verdict {
-            Ok(parsed) => rows.extend(list(&policy.stored.name, parsed, from, to)),
+            Ok(parsed) => rows.extend(rows_of(&policy.stored.name, parsed, from, to)),
             Err(problems) => {
-                fine = false;
+                all_valid = false;
                 eprintln!("RotationPolicy {} in {}:\n{problems}", policy.stored.name, policy.place);
             }
         }
     }
     print(args.output, &rows, || as_table(&rows))?;
-    Ok(fine)
+    Ok(all_valid)
 }
 
-fn list(name: &str, policy: &Policy, from: Timestamp, to: Timestamp) -> Vec<Row> {
+fn rows_of(name: &str, policy: &Policy, from: Timestamp, to: Timestamp) -> Vec<Row> {
     let mut rows = Vec::new();
     for whole in policy.schedule.recurring(from).take_while(|o| o.open < to) {
         let pieces: Vec<Occurrence> = policy
@@ -82,15 +87,15 @@ fn list(name: &str, policy: &Policy, from: Timestamp, to: Timestamp) -> Vec<Row>
             .take_while(|o| o.open < whole.close && o.open < to)
             .filter(|o| o.open >= whole.open && o.close > from)
             .collect();
-        let mut notes = shifts(policy, whole);
+        let mut notes = clock_change_notes(policy, whole);
         for exclusion in policy.exclusions.iter().filter(|e| e.span.open < whole.close && e.span.close > whole.open) {
-            let what = if pieces.is_empty() { "excluded" } else { "cut" };
+            let effect = if pieces.is_empty() { "excluded" } else { "shortened" };
             let name = if exclusion.name.is_empty() { "an exclusion" } else { &exclusion.name };
             let until = instant::format(exclusion.span.close);
-            notes.push(format!("{what} by {name} ({} – {until})", instant::format(exclusion.span.open)));
+            notes.push(format!("{effect} by {name} ({} – {until})", instant::format(exclusion.span.open)));
         }
         if pieces.is_empty() {
-            rows.push(Row { policy: name.into(), opens: None, closes: None, local: local(policy, whole), notes });
+            rows.push(Row { policy: name.into(), opens: None, closes: None, local: local_times(policy, whole), notes });
             continue;
         }
         for piece in pieces {
@@ -98,7 +103,7 @@ fn list(name: &str, policy: &Policy, from: Timestamp, to: Timestamp) -> Vec<Row>
                 policy: name.into(),
                 opens: piece.opening().map(instant::format),
                 closes: piece.closing().map(instant::format),
-                local: local(policy, piece),
+                local: local_times(policy, piece),
                 notes: notes.clone(),
             });
         }
@@ -106,29 +111,29 @@ fn list(name: &str, policy: &Policy, from: Timestamp, to: Timestamp) -> Vec<Row>
     rows
 }
 
-fn local(policy: &Policy, o: Occurrence) -> Vec<Local> {
+fn local_times(policy: &Policy, o: Occurrence) -> Vec<Local> {
     let mut zones: Vec<&Entry> = Vec::new();
     for entry in policy.schedule.entries() {
-        if !zones.iter().any(|known| known.zone() == entry.zone()) {
+        if !zones.iter().any(|listed| listed.zone() == entry.zone()) {
             zones.push(entry);
         }
     }
-    let show =
+    let local =
         |entry: &Entry, at: Timestamp| at.to_zoned(entry.zone().clone()).strftime("%a %Y-%m-%d %H:%M %Z").to_string();
     zones
         .into_iter()
         .map(|entry| Local {
             zone: entry.zone().iana_name().unwrap_or("UTC").to_owned(),
-            opens: o.opening().map_or_else(|| "always".into(), |at| show(entry, at)),
-            closes: o.closing().map_or_else(|| "always".into(), |at| show(entry, at)),
+            opens: o.opening().map_or_else(|| "always".into(), |at| local(entry, at)),
+            closes: o.closing().map_or_else(|| "always".into(), |at| local(entry, at)),
         })
         .collect()
 }
 
-/// What clock changes did to the entries that make up an occurrence.
-fn shifts(policy: &Policy, whole: Occurrence) -> Vec<String> {
+/// Notes on how clock changes moved the entries that make up an occurrence.
+fn clock_change_notes(policy: &Policy, whole: Occurrence) -> Vec<String> {
     let mut notes = Vec::new();
-    // an occurrence that never ends has nothing to tell of
+    // an occurrence that practically never ends would yield a note for every clock change
     if whole.length() > SignedDuration::from_hours(24 * 14) {
         return notes;
     }
@@ -142,10 +147,16 @@ fn shifts(policy: &Policy, whole: Occurrence) -> Vec<String> {
                 let zone = entry.zone().iana_name().unwrap_or("UTC");
                 match shift {
                     Shift::None => {}
-                    Shift::Whole(gap) => notes.push(format!("start missing in {zone}: moved {} later", human(gap))),
-                    Shift::End(gap) => notes.push(format!("end missing in {zone}: moved {} later", human(gap))),
-                    Shift::First => notes
-                        .push(format!("a time that {zone} has twice: its first is meant; {} long", human(o.length()))),
+                    Shift::Whole(gap) => {
+                        notes.push(format!("start does not exist in {zone}: moved {} later", human(gap)));
+                    }
+                    Shift::End(gap) => {
+                        notes.push(format!("end does not exist in {zone}: moved {} later", human(gap)));
+                    }
+                    Shift::First => notes.push(format!(
+                        "start or end exists twice in {zone}: the first is used; open for {}",
+                        human(o.length())
+                    )),
                 }
             }
             match date.tomorrow() {

@@ -1,4 +1,4 @@
-//! What the pure rules cost: `cargo bench -p noderotation-shared`.
+//! Benchmarks of the calendar, governance and selection: `cargo bench -p noderotation-shared`.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ fn now() -> Timestamp {
     "2026-12-01T12:00:00Z".parse().unwrap()
 }
 
-/// `n` short windows spread over zones, days and hours.
+/// A policy with `n` one-hour windows on different days and in different time zones.
 fn policy(n: usize, exclusions: usize) -> Policy {
     let days = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
     let windows: Vec<Value> = (0..n)
@@ -87,7 +87,7 @@ fn chances(c: &mut Criterion) {
             lives.iter().filter_map(|(created, end)| latest_chance(&policy.schedule, p, 2, *created, *end)).count()
         });
     });
-    // the same by walking every claim's whole life: what looking at a short stretch first saves
+    // for comparison: without examining a short period first
     c.bench_function("L of 5,000 claims, whole lives", |b| {
         b.iter(|| {
             lives

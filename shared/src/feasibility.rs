@@ -1,6 +1,4 @@
-//! Can a policy keep its promise for a pool? Derived values and findings (§2, §6).
-
-use std::fmt;
+//! Whether a policy can rotate every node of a NodePool before it expires: derived values (§2) and findings (§6).
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -10,35 +8,36 @@ use crate::policy::{Policy, Threshold};
 use crate::schedule::Measures;
 use crate::selection;
 
-/// What the findings need to know of a NodePool.
+/// The facts about a NodePool that the findings depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolFacts {
-    /// The template's `E`; `None` means `Never`.
+    /// `E`, the template's `expireAfter`; `None` for `Never`.
     pub expire_after: Option<SignedDuration>,
-    /// The template's `tGP`.
+    /// `tGP`, the template's `terminationGracePeriod`; `None` if it is not set.
     pub termination_grace_period: Option<SignedDuration>,
-    /// `N`, the pool's NodeClaims.
+    /// `N`, the number of the pool's NodeClaims.
     pub claims: i64,
 }
 
-/// Stands in for an unset `tGP`, for arithmetic only.
+/// The value that replaces an unset `tGP` in calculations. It does not limit any drain.
 pub const TGP_STAND_IN: SignedDuration = SignedDuration::from_hours(1);
 
-/// Covers Pods that are stuck terminating, which are waited for until 60 s past their deletion.
+/// The part of `t_rot` for Pods that are stuck terminating: Karpenter waits for them until 60 s after their deletion.
 pub const STUCK_POD_BUFFER: SignedDuration = SignedDuration::from_mins(2);
 
-/// EKS Auto Mode's bound on `expireAfter + terminationGracePeriod`.
+/// The limit of EKS Auto Mode on `expireAfter + terminationGracePeriod`.
 const HARD_CAP: SignedDuration = SignedDuration::from_hours(21 * 24);
 
-/// What follows from a policy at one moment, whatever the pool: computed once per policy and week.
+/// The values that depend on a policy's schedule but not on the NodePool. They are expensive and change once a week, so
+/// callers compute them once per policy and week.
 #[derive(Clone, Copy, Debug)]
 pub struct Cadence {
-    /// `P`, `D`, `gap`.
+    /// `P`, `D` and `gap` (§5.3).
     pub measures: Measures,
 }
 
 impl Cadence {
-    /// As seen at `now`.
+    /// Computes the values for the week of `now`.
     pub fn of(policy: &Policy, now: Timestamp) -> Self {
         Self { measures: policy.schedule.measures(now) }
     }
@@ -47,47 +46,47 @@ impl Cadence {
 /// The values of §2 for one pool under one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Derived {
-    /// `E`; `None` for `Never`.
+    /// `E`, the lifetime of a node; `None` for `Never`.
     pub expire_after: Option<SignedDuration>,
-    /// `tGP`, the stand-in where unset.
+    /// `tGP`, the limit of a drain; [`TGP_STAND_IN`] if the template does not set it.
     pub termination_grace_period: SignedDuration,
-    /// `K`.
+    /// `K`, the number of windows that a node is to be offered; at least 1.
     pub wanted_chances: i64,
-    /// `P`; zero where the window never opens.
+    /// `P`, the longest time from one opening to the next; zero if the window never opens.
     pub window_period: SignedDuration,
-    /// `D`; `None` where the window never opens or never closes.
+    /// `D`, the length of the shortest occurrence; `None` if the window never opens or never closes.
     pub window_length: Option<SignedDuration>,
-    /// The shortest closed interval.
+    /// `gap`, the shortest time between two occurrences; `None` if the window never opens or never closes.
     pub window_gap: Option<SignedDuration>,
-    /// `t_rot`.
+    /// `t_rot`, the upper bound of one rotation.
     pub rotation_bound: SignedDuration,
-    /// `t_rot_est`.
+    /// `t_rot_est`, the expected length of one rotation.
     pub rotation_estimate: SignedDuration,
-    /// Its drain part, clamped to `tGP`.
+    /// The part of `t_rot_est` for the drain, clamped to `tGP`.
     pub drain_estimate: SignedDuration,
-    /// Its provisioning part, clamped to `readyTimeout`.
+    /// The part of `t_rot_est` for provisioning, clamped to `readyTimeout`.
     pub provisioning_estimate: SignedDuration,
-    /// `leadTime`.
+    /// `leadTime`: how long before its deadline a node becomes a candidate under `auto`.
     pub lead_time: SignedDuration,
-    /// `A`; `None` under `auto` with `E = Never`.
+    /// `A`, the age at which a node is due; `None` under `auto` with `E = Never`. May be negative (`ANonPositive`).
     pub age_threshold: Option<SignedDuration>,
-    /// `G`.
+    /// `G`, the number of windows that are guaranteed before a node expires. May be negative (`OverrideGBelowOne`).
     pub guaranteed_chances: i64,
-    /// `C`; 1 when always open, 0 when never.
+    /// `C`, the number of rotations that can start in one window; 1 if it never closes, 0 if it never opens.
     pub starts_per_window: i64,
 }
 
-/// `t_rot` for a drain bound.
+/// `t_rot`: `readyTimeout + tGP + 2m`. An unset `tgp` counts as [`TGP_STAND_IN`].
 pub fn rotation_bound(policy: &Policy, tgp: Option<SignedDuration>) -> SignedDuration {
     policy.surge.ready_timeout.saturating_add(tgp.unwrap_or(TGP_STAND_IN)).saturating_add(STUCK_POD_BUFFER)
 }
 
-/// `leadTime` for a drain bound.
+/// `leadTime`: `K·P + t_rot`. An unset `tgp` counts as [`TGP_STAND_IN`].
 pub fn lead_time(policy: &Policy, cadence: &Cadence, tgp: Option<SignedDuration>) -> SignedDuration {
     times(cadence.measures.p(), policy.chances).saturating_add(rotation_bound(policy, tgp))
 }
 
-/// Computes the values of §2.
+/// Computes the values of §2 for a NodePool under a policy. All arithmetic saturates.
 pub fn derive(policy: &Policy, cadence: &Cadence, pool: &PoolFacts) -> Derived {
     let tgp = pool.termination_grace_period.unwrap_or(TGP_STAND_IN);
     let surge = &policy.surge;
@@ -133,41 +132,59 @@ pub fn derive(policy: &Policy, cadence: &Cadence, pool: &PoolFacts) -> Derived {
     }
 }
 
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// How severe a finding is. Displayed as `warn` or `fatal`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Severity {
-    /// An event on the NodePool; nothing stops.
+    /// The controller emits an Event on the NodePool and goes on.
     Warn,
-    /// No start in that pool.
+    /// No rotation starts in the NodePool.
     Fatal,
 }
 
-/// The codes of §6.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "§6 defines each")]
+/// The kinds of findings (§6). The name of a variant is also the reason of the Kubernetes Event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display, strum::IntoStaticStr)]
 pub enum Code {
+    /// The maintenance window never opens within a year.
     NoWindows,
+    /// `minRotationChances` is below 1.
     KBelowOne,
+    /// `minRotationChances` is 1, so one failed attempt lets the node expire.
     KBelowTwo,
+    /// The derived age threshold `A` is zero or negative: nodes would be due from the start.
     ANonPositive,
+    /// The age threshold `A` is shorter than `P`: nearly every window rotates every node.
     AVeryAggressive,
+    /// The explicit `ageThreshold` is zero or negative.
     OverrideNonPositive,
+    /// With the explicit `ageThreshold`, no window is guaranteed before expiry.
     OverrideGBelowOne,
+    /// With the explicit `ageThreshold`, fewer than `minRotationChances` windows are guaranteed.
     OverrideGBelowK,
+    /// The template has no `terminationGracePeriod`, so the length of a drain is unlimited.
     TGPUnset,
+    /// `expireAfter + terminationGracePeriod` exceeds the 21 days of EKS Auto Mode.
     HardCapExceeded,
+    /// `retryBackoff` is shorter than `readyTimeout`.
     RetryBackoffShort,
+    /// `drainEstimate` exceeds `terminationGracePeriod` and is clamped to it.
     DrainEstimateAboveTGP,
+    /// `provisioningEstimate` exceeds `readyTimeout` and is clamped to it.
     ProvisioningEstimateAboveReadyTimeout,
+    /// The zone is not among `matchNodeRequirements.required`.
     ZoneNotRequired,
+    /// In the long run, nodes come due faster than the windows can rotate them.
     ThroughputBelowArrival,
+    /// If all nodes come due at once, they do not fit into the windows before they expire.
     ThroughputBurstShortfall,
+    /// One rotation with its cooldown takes longer than the time between two windows.
     RotationSpansNextWindow,
+    /// Because of exclusions, some NodeClaims have fewer than `minRotationChances` windows left.
     ExclusionStarvesClaims,
 }
 
 impl Code {
-    /// Its severity.
+    /// The severity of findings of this kind.
     pub fn severity(self) -> Severity {
         match self {
             Self::NoWindows
@@ -178,68 +195,42 @@ impl Code {
             _ => Severity::Warn,
         }
     }
-}
 
-impl Code {
-    /// Its name, also an Event's reason.
+    /// The name of the variant, such as `NoWindows`.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::NoWindows => "NoWindows",
-            Self::KBelowOne => "KBelowOne",
-            Self::KBelowTwo => "KBelowTwo",
-            Self::ANonPositive => "ANonPositive",
-            Self::AVeryAggressive => "AVeryAggressive",
-            Self::OverrideNonPositive => "OverrideNonPositive",
-            Self::OverrideGBelowOne => "OverrideGBelowOne",
-            Self::OverrideGBelowK => "OverrideGBelowK",
-            Self::TGPUnset => "TGPUnset",
-            Self::HardCapExceeded => "HardCapExceeded",
-            Self::RetryBackoffShort => "RetryBackoffShort",
-            Self::DrainEstimateAboveTGP => "DrainEstimateAboveTGP",
-            Self::ProvisioningEstimateAboveReadyTimeout => "ProvisioningEstimateAboveReadyTimeout",
-            Self::ZoneNotRequired => "ZoneNotRequired",
-            Self::ThroughputBelowArrival => "ThroughputBelowArrival",
-            Self::ThroughputBurstShortfall => "ThroughputBurstShortfall",
-            Self::RotationSpansNextWindow => "RotationSpansNextWindow",
-            Self::ExclusionStarvesClaims => "ExclusionStarvesClaims",
-        }
+        self.into()
     }
 }
 
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// One finding, in words.
+/// One problem with how a policy and a NodePool fit together (§6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What kind.
+    /// The kind of problem.
     pub code: Code,
-    /// With the numbers that led to it, and what to change.
+    /// A message with the numbers that led to the finding, and often what to change.
     pub message: String,
 }
 
 impl Finding {
-    /// Its severity.
+    /// The severity, which depends on the code alone.
     pub fn severity(&self) -> Severity {
         self.code.severity()
     }
 }
 
-/// A claim's life as far as `ExclusionStarvesClaims` is concerned.
+/// When a NodeClaim was created and when it expires: the input of [`Code::ExclusionStarvesClaims`].
 #[derive(Clone, Copy, Debug)]
 pub struct Lifespan {
-    /// `creationTimestamp`.
+    /// The claim's `metadata.creationTimestamp`.
     pub created: Timestamp,
-    /// Own `E`.
+    /// The claim's own `expireAfter`; `None` for `Never`.
     pub expire_after: Option<SignedDuration>,
-    /// Own `tGP`.
+    /// The claim's own `terminationGracePeriod`; `None` if it is not set.
     pub termination_grace_period: Option<SignedDuration>,
 }
 
-/// All findings for a pool, in the order of §6's table.
+/// All findings for a NodePool under a policy, in the order of the table in §6. Without `lifespans` there is no
+/// [`Code::ExclusionStarvesClaims`].
 pub fn findings(
     policy: &Policy,
     cadence: &Cadence,
@@ -247,10 +238,10 @@ pub fn findings(
     lifespans: impl IntoIterator<Item = Lifespan>,
 ) -> Vec<Finding> {
     let derived = derive(policy, cadence, pool);
-    let mut found = Vec::new();
-    let mut add = |code, message: String| found.push(Finding { code, message });
+    let mut findings = Vec::new();
+    let mut add = |code, message: String| findings.push(Finding { code, message });
     if cadence.measures == Measures::Never {
-        add(Code::NoWindows, "the maintenance windows never open within a year".into());
+        add(Code::NoWindows, "the maintenance windows do not open within a year; add a window".into());
     }
     age(policy, &derived, &mut add);
     settings(policy, pool, &derived, &mut add);
@@ -260,20 +251,20 @@ pub fn findings(
         add(
             Code::ExclusionStarvesClaims,
             format!(
-                "because of exclusions {starved} NodeClaims have fewer than {} windows left before they expire: shorten an exclusion or add a window",
+                "because of exclusions, {starved} NodeClaims have fewer than {} windows left before they expire; shorten an exclusion or add a window",
                 derived.wanted_chances
             ),
         );
     }
-    found
+    findings
 }
 
 fn age(policy: &Policy, d: &Derived, add: &mut impl FnMut(Code, String)) {
     match d.wanted_chances {
-        ..1 => add(Code::KBelowOne, format!("minRotationChances is {}: no node would ever be due", d.wanted_chances)),
+        ..1 => add(Code::KBelowOne, format!("minRotationChances is {}, so no node would ever be due; write 2", d.wanted_chances)),
         1 => add(
             Code::KBelowTwo,
-            "minRotationChances is 1: a node whose only window fails expires at Karpenter's hour; write 2".into(),
+            "minRotationChances is 1, so a node whose only attempt fails expires outside the maintenance window; write 2".into(),
         ),
         _ => {}
     }
@@ -291,25 +282,25 @@ fn age(policy: &Policy, d: &Derived, add: &mut impl FnMut(Code, String)) {
                 add(
                     Code::ANonPositive,
                     format!(
-                        "{sum} = {}: a node would be due before it is born; raise expireAfter, open the window more often, or lower minRotationChances",
+                        "{sum} = {}, so a node would be due before it is created; raise expireAfter, open the window more often, or lower minRotationChances",
                         human(a)
                     ),
                 );
             } else if a < d.window_period {
-                add(Code::AVeryAggressive, aggressive(&format!("{sum} = {}", human(a)), d));
+                add(Code::AVeryAggressive, aggressive_message(&format!("{sum} = {}", human(a)), d));
             }
         }
         Threshold::Override(age) => {
             if !age.is_positive() {
-                add(Code::OverrideNonPositive, format!("ageThreshold {} is not above zero", format(age)));
+                add(Code::OverrideNonPositive, format!("ageThreshold {} must be above zero; write auto", format(age)));
                 return;
             }
             if age < d.window_period {
-                add(Code::AVeryAggressive, aggressive(&format!("ageThreshold is {}", human(age)), d));
+                add(Code::AVeryAggressive, aggressive_message(&format!("ageThreshold is {}", human(age)), d));
             }
             let Some(e) = d.expire_after else { return };
             let room = format!(
-                "between ageThreshold {} and expireAfter {} less {} for one rotation",
+                "between ageThreshold {} and expireAfter {} minus {} for one rotation",
                 human(age),
                 human(e),
                 human(d.rotation_bound)
@@ -317,13 +308,13 @@ fn age(policy: &Policy, d: &Derived, add: &mut impl FnMut(Code, String)) {
             if d.guaranteed_chances < 1 {
                 add(
                     Code::OverrideGBelowOne,
-                    format!("{room} no window is sure to open: lower ageThreshold, or write auto"),
+                    format!("{room}, no window is guaranteed to open; lower ageThreshold, or write auto"),
                 );
             } else if d.guaranteed_chances < d.wanted_chances {
                 add(
                     Code::OverrideGBelowK,
                     format!(
-                        "{room} only {} windows are sure to open, fewer than the {} wanted",
+                        "{room}, only {} of the {} wanted windows are guaranteed to open; lower ageThreshold, or write auto",
                         d.guaranteed_chances, d.wanted_chances
                     ),
                 );
@@ -332,14 +323,17 @@ fn age(policy: &Policy, d: &Derived, add: &mut impl FnMut(Code, String)) {
     }
 }
 
-fn aggressive(age: &str, d: &Derived) -> String {
-    format!("{age}, less than the {} between windows: nearly every window rotates every node", human(d.window_period))
+fn aggressive_message(age: &str, d: &Derived) -> String {
+    format!(
+        "{age}, which is less than the {} between windows, so nearly every window rotates every node",
+        human(d.window_period)
+    )
 }
 
 fn settings(policy: &Policy, pool: &PoolFacts, d: &Derived, add: &mut impl FnMut(Code, String)) {
     let surge = &policy.surge;
     if pool.termination_grace_period.is_none() {
-        add(Code::TGPUnset, "the NodePool's template has no terminationGracePeriod: nothing bounds a drain; 1h stands in for it in these figures".into());
+        add(Code::TGPUnset, "the NodePool's template has no terminationGracePeriod, so a drain may take any time; these figures assume 1h".into());
     }
     if let Some(e) = pool.expire_after.filter(|e| e.saturating_add(d.termination_grace_period) > HARD_CAP) {
         add(
@@ -355,7 +349,7 @@ fn settings(policy: &Policy, pool: &PoolFacts, d: &Derived, add: &mut impl FnMut
         add(
             Code::RetryBackoffShort,
             format!(
-                "retryBackoff {} is shorter than readyTimeout {}",
+                "retryBackoff {} is shorter than readyTimeout {}; write at least readyTimeout",
                 human(surge.retry_backoff),
                 human(surge.ready_timeout)
             ),
@@ -385,7 +379,7 @@ fn settings(policy: &Policy, pool: &PoolFacts, d: &Derived, add: &mut impl FnMut
         add(
             Code::ZoneNotRequired,
             format!(
-                "{} is not among matchNodeRequirements.required: replacements may land in a zone where volumes cannot follow",
+                "{} is not in matchNodeRequirements.required, so a replacement may be in a zone where volumes cannot be attached",
                 keys::ZONE
             ),
         );
@@ -395,7 +389,7 @@ fn settings(policy: &Policy, pool: &PoolFacts, d: &Derived, add: &mut impl FnMut
 fn throughput(policy: &Policy, cadence: &Cadence, pool: &PoolFacts, d: &Derived, add: &mut impl FnMut(Code, String)) {
     let slot = d.rotation_estimate.saturating_add(policy.surge.cooldown_after);
     let n = pool.claims;
-    // without a deadline, or due from birth, there is no rate at which nodes come due
+    // nodes come due at a steady rate only if they expire and are not due from the start
     let coming_due = d.age_threshold.filter(|a| a.is_positive() && d.expire_after.is_some());
     match cadence.measures {
         Measures::Never => {}
@@ -405,7 +399,7 @@ fn throughput(policy: &Policy, cadence: &Cadence, pool: &PoolFacts, d: &Derived,
                 add(
                     Code::ThroughputBelowArrival,
                     format!(
-                        "{n} nodes at {} each take longer than the {} in which they come due",
+                        "{n} rotations of {} each take longer than the {} in which {n} nodes come due",
                         human(slot),
                         human(a)
                     ),
@@ -415,7 +409,7 @@ fn throughput(policy: &Policy, cadence: &Cadence, pool: &PoolFacts, d: &Derived,
                 add(
                     Code::ThroughputBurstShortfall,
                     format!(
-                        "{n} nodes due at once need {}, more than the {} before they expire",
+                        "{n} nodes that come due at once need {}, more than the {} left before they expire",
                         human(need),
                         human(d.lead_time)
                     ),
@@ -427,7 +421,7 @@ fn throughput(policy: &Policy, cadence: &Cadence, pool: &PoolFacts, d: &Derived,
                 add(
                     Code::ThroughputBelowArrival,
                     format!(
-                        "{} rotations fit into a window, windows are {} apart, and {n} nodes come due every {}: lengthen the windows or open them more often",
+                        "{} rotations fit into a window and windows open every {}, but {n} nodes come due every {}; lengthen the windows or open them more often",
                         d.starts_per_window,
                         human(d.window_period),
                         human(a)
@@ -438,7 +432,7 @@ fn throughput(policy: &Policy, cadence: &Cadence, pool: &PoolFacts, d: &Derived,
                 add(
                     Code::ThroughputBurstShortfall,
                     format!(
-                        "{n} nodes due at once do not fit into {} windows of {} rotations",
+                        "{n} nodes that come due at once do not fit into {} windows of {} rotations each",
                         d.wanted_chances, d.starts_per_window
                     ),
                 );
@@ -447,7 +441,7 @@ fn throughput(policy: &Policy, cadence: &Cadence, pool: &PoolFacts, d: &Derived,
                 add(
                     Code::RotationSpansNextWindow,
                     format!(
-                        "one rotation with its cooldown takes {}, longer than the {} between two windows",
+                        "one rotation with its cooldown takes {}, which is longer than the {} between two windows",
                         human(slot),
                         human(period.gap)
                     ),
@@ -457,7 +451,7 @@ fn throughput(policy: &Policy, cadence: &Cadence, pool: &PoolFacts, d: &Derived,
     }
 }
 
-/// Whether exclusions alone take the claim below `K` completable occurrences.
+/// Whether the claim has `K` completable occurrences without the exclusions but not with them.
 fn is_starved(policy: &Policy, cadence: &Cadence, life: &Lifespan) -> bool {
     let Some(e) = life.expire_after else { return false };
     if !policy.schedule.has_exclusions() || policy.threshold != Threshold::Auto {

@@ -1,22 +1,23 @@
-//! What is wrong with an object, in words a person can act on (§10: where, what was found, why, what to write).
+//! Validation errors that name the field, the value found, why it is wrong and what to write instead (§10).
 
 use std::fmt;
 
-/// One thing wrong with an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One invalid field. Displayed as `<path>: found <found>: <why>; write <instead>`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {}{why}; write {instead}", found_clause(found))]
 pub struct FieldError {
     /// The field's path, for example `spec.maintenanceWindows[0].timezone`.
     pub path: String,
-    /// What stands there, as JSON; empty when nothing does.
+    /// The value that was found, as JSON or described (`3 entries`); empty if the field is missing.
     pub found: String,
-    /// Why that is wrong.
+    /// Why the value is wrong.
     pub why: String,
     /// What to write instead.
     pub instead: String,
 }
 
 impl FieldError {
-    /// A problem at `path`.
+    /// An error at `path`; `found` is empty if the field is missing.
     pub fn new(
         path: impl Into<String>,
         found: impl fmt::Display,
@@ -27,35 +28,20 @@ impl FieldError {
     }
 }
 
-impl fmt::Display for FieldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.path)?;
-        if !self.found.is_empty() {
-            write!(f, "found {}: ", self.found)?;
-        }
-        write!(f, "{}; write {}", self.why, self.instead)
-    }
+fn found_clause(found: &str) -> String {
+    if found.is_empty() { String::new() } else { format!("found {found}: ") }
 }
 
-/// Everything that is wrong with one object; never empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Every invalid field of one object; never empty. Displayed as one line per field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", lines(.0))]
 pub struct FieldErrors(pub Vec<FieldError>);
 
-impl fmt::Display for FieldErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, problem) in self.0.iter().enumerate() {
-            if i > 0 {
-                f.write_str("\n")?;
-            }
-            write!(f, "{problem}")?;
-        }
-        Ok(())
-    }
+fn lines(problems: &[FieldError]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-impl std::error::Error for FieldErrors {}
-
-/// `text` in double quotes, as JSON writes it.
+/// `text` as a JSON string: in double quotes, with special characters escaped.
 pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -1,7 +1,6 @@
 //! Which policy governs a NodePool (§4).
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -11,21 +10,21 @@ use crate::admission::messages;
 use crate::field_error::{FieldError, FieldErrors};
 use crate::policy::{Policy, PoolSelector};
 
-/// A RotationPolicy as it is stored, right or wrong.
+/// A RotationPolicy as it is stored in the cluster or in a file, valid or not.
 #[derive(Clone, Debug)]
 pub struct StoredPolicy {
     /// `metadata.name`.
     pub name: String,
-    /// `metadata.generation`.
+    /// `metadata.generation`; `None` for a policy from a file.
     pub generation: Option<i64>,
-    /// The selector; `None` when it cannot be read, and then the policy selects nothing.
+    /// The parsed `nodePoolSelector`; `None` if it is invalid, and then the policy selects nothing.
     pub selector: Option<PoolSelector>,
-    /// The policy, or everything that is wrong with it.
+    /// The parsed policy, or every invalid field.
     pub verdict: Result<Arc<Policy>, FieldErrors>,
 }
 
 impl StoredPolicy {
-    /// Reads an object's `spec`, of whatever shape it is.
+    /// Parses the `spec` of a policy from any JSON. Always succeeds; the errors are in [`StoredPolicy::verdict`].
     pub fn read(name: &str, generation: Option<i64>, spec: &Value) -> Self {
         let selector = spec
             .get("nodePoolSelector")
@@ -41,36 +40,23 @@ impl StoredPolicy {
 }
 
 /// Why no policy governs a NodePool (§4). Nothing rotates there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ungoverned {
     /// No policy's selector matches the NodePool's labels. There is no implicit default.
+    #[error("no RotationPolicy selects this NodePool")]
     NoMatch,
     /// Two or more policies match at the highest specificity; their names, sorted.
+    #[error("{} are equally specific, so none of them governs this NodePool; add a label to the selector of one of them", messages::policies(.0))]
     Conflict(Vec<String>),
-    /// The winning policy, by name, is invalid. The NodePool is not handed to the runner-up.
+    /// The policy of this name wins but is invalid. The next most specific policy does not take its place.
+    #[error("RotationPolicy {0} governs this NodePool but is invalid; its Ready condition says why")]
     InvalidPolicy(String),
-}
-
-impl fmt::Display for Ungoverned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoMatch => write!(f, "no RotationPolicy selects this NodePool"),
-            Self::Conflict(names) => write!(
-                f,
-                "{} are equally specific, so none of them governs this NodePool: add a label to the selector of one",
-                messages::policies(names)
-            ),
-            Self::InvalidPolicy(name) => {
-                write!(f, "RotationPolicy {name} governs this NodePool but is invalid; its Ready condition says why")
-            }
-        }
-    }
 }
 
 /// The valid policy that governs a NodePool: as it is stored, and as it was parsed.
 pub type Governor<'a> = (&'a StoredPolicy, &'a Arc<Policy>);
 
-/// Resolves which policy governs a NodePool with these labels (§4): the valid winner, or why there is none.
+/// Resolves which of `policies` governs a NodePool with these labels (§4): the valid winner, or why there is none.
 pub fn govern<'a>(
     labels: &BTreeMap<String, String>,
     policies: impl IntoIterator<Item = &'a StoredPolicy>,
@@ -149,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_winner_blocks_and_never_hands_on() {
+    fn an_invalid_winner_blocks_the_runner_up() {
         let mut bad = policy("bad", json!({"matchLabels": {"w": "api"}}));
         let spec = json!({"nodePoolSelector": {"matchLabels": {"w": "api"}}, "maintenanceWindows": "Mon"});
         bad = StoredPolicy::read(&bad.name, None, &spec);

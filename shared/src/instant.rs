@@ -1,39 +1,39 @@
-//! Instants as the annotations hold them: RFC 3339, UTC, whole seconds (§8, *Unreadable*).
+//! Instants as they are stored in annotations: RFC 3339, UTC, whole seconds (§8, *Unreadable*).
 
 use jiff::{SignedDuration, Timestamp};
 
-/// `instant` without its fraction of a second, as it will be stored.
+/// `instant` rounded down to whole seconds, as it is stored.
 pub fn whole_seconds(instant: Timestamp) -> Timestamp {
     Timestamp::from_second(instant.as_second().saturating_sub(i64::from(instant.subsec_nanosecond() < 0)))
         .unwrap_or(instant)
 }
 
-/// The text that is stored: `2026-12-06T14:00:00Z`.
+/// Formats an instant as it is stored: `2026-12-06T14:00:00Z`.
 pub fn format(instant: Timestamp) -> String {
     whole_seconds(instant).to_string()
 }
 
-/// Reads an RFC 3339 instant; any offset is accepted, the fraction is dropped. `None` when unreadable.
+/// Parses an RFC 3339 instant with any offset and rounds it down to whole seconds. `None` if `text` is not one.
 pub fn parse(text: &str) -> Option<Timestamp> {
     text.trim().parse::<Timestamp>().ok().map(whole_seconds)
 }
 
-/// `instant + by`, held at the ends of what an instant can be.
+/// `instant + by`, saturating.
 pub fn plus(instant: Timestamp, by: SignedDuration) -> Timestamp {
     instant.saturating_add(by).unwrap_or(instant)
 }
 
-/// `instant - by`, held at the ends of what an instant can be.
+/// `instant - by`, saturating.
 pub fn minus(instant: Timestamp, by: SignedDuration) -> Timestamp {
     instant.saturating_sub(by).unwrap_or(instant)
 }
 
-/// `later - earlier`, negative when `later` is the earlier one.
+/// `later - earlier`; negative if `later` is in fact the earlier one.
 pub fn between(earlier: Timestamp, later: Timestamp) -> SignedDuration {
     later.duration_since(earlier)
 }
 
-/// The smaller of two optional instants; an absent one never wins.
+/// The earlier of two optional instants; `None` only if both are absent.
 pub fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

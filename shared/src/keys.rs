@@ -1,59 +1,60 @@
-//! The registry of annotation and label keys (§15): who owns each, what carries it, how its value reads.
+//! The registry of annotation and label keys (§15): who may set each key, on which objects, and the format of its value.
 //!
-//! This is the only place that spells a key.
+//! Keys are spelled here and nowhere else.
 
+use crate::selection::{RotateRequest, RotationState};
 use crate::{duration, instant};
 
-/// The prefix of every key of ours.
+/// The prefix of every key that belongs to this project.
 pub const PREFIX: &str = "noderotation.io/";
 
-/// The kind of object that carries a key.
+/// A kind of object on which a key may be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// A Karpenter NodePool.
     NodePool,
-    /// The NodeClaim that is rotated.
+    /// A Karpenter NodeClaim.
     NodeClaim,
-    /// A node that the rotation froze.
+    /// A core Node.
     Node,
-    /// The placeholder Pod.
+    /// A placeholder Pod of the controller.
     Placeholder,
-    /// A workload Pod.
+    /// A Pod of a workload.
     WorkloadPod,
 }
 
 /// Who may set a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// Only the controller; the guard (§10) refuses everyone else.
+    /// Only the controller; the webhook's guard (§10) refuses everyone else.
     Controller,
-    /// The operator; open to everyone with the right to write the object, the value is checked.
+    /// The operator: everyone who may write the object. The webhook validates the value.
     Operator,
-    /// Karpenter's key, which we set and remove under our own marker.
+    /// Everyone, because it is Karpenter's key. The controller marks where it has set it.
     Karpenter,
 }
 
-/// How a value reads.
+/// The format of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// The name of a NodeClaim.
     ClaimName,
-    /// RFC 3339, whole seconds, UTC when we write it.
+    /// An RFC 3339 instant; the controller writes UTC and whole seconds.
     Instant,
-    /// A Go duration.
+    /// A Go duration such as `4m5s`.
     Duration,
-    /// A whole number from 1.
+    /// A whole number, 1 or more.
     Count,
     /// One of these words.
     OneOf(&'static [&'static str]),
-    /// Free text.
+    /// Any text that is not blank.
     Text,
     /// A JSON object.
     Json,
 }
 
 impl Format {
-    /// Whether a value can be read.
+    /// Whether `value` has this format.
     pub fn reads(self, value: &str) -> bool {
         match self {
             Self::ClaimName | Self::Text => !value.trim().is_empty(),
@@ -66,21 +67,21 @@ impl Format {
     }
 }
 
-/// What is known of a key; `None` for a stranger's.
+/// The registry's entry for a key; `None` if the key is not in the registry.
 pub fn find(name: &str) -> Option<&'static Key> {
     ALL.iter().find(|key| key.name == name)
 }
 
-/// One key with everything that is known of it.
+/// An entry of the registry.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// The full key.
+    /// The full key, with its prefix.
     pub name: &'static str,
-    /// Where it may stand.
+    /// The kinds of objects on which it may be set.
     pub on: &'static [Carrier],
-    /// Who may set it.
+    /// Who may set the key.
     pub owner: Owner,
-    /// How its value reads.
+    /// The format of the value.
     pub format: Format,
 }
 
@@ -95,65 +96,66 @@ macro_rules! keys {
 }
 
 keys! {
-    /// The anchor and serial gate: the NodeClaim in rotation.
+    /// The anchor: the name of the NodeClaim in rotation. While it is set, no other rotation of the pool starts.
     ACTIVE_ROTATION = "noderotation.io/active-rotation" on [NodePool] by Controller as Format::ClaimName;
-    /// `draining` once the rotation left `pending`; decides success or expired.
-    ACTIVE_ROTATION_STATE = "noderotation.io/active-rotation-state" on [NodePool] by Controller as Format::OneOf(&["draining"]);
-    /// Start of the drain.
+    /// `draining` as soon as the rotation has left `pending`. Decides whether a vanished claim was rotated or expired.
+    ACTIVE_ROTATION_STATE = "noderotation.io/active-rotation-state" on [NodePool] by Controller as Format::OneOf(&[RotationState::Draining.word()]);
+    /// When the drain started.
     DRAINING_AT = "noderotation.io/draining-at" on [NodePool] by Controller as Format::Instant;
-    /// How long the surge took.
+    /// How long it took until the replacement was Ready.
     SURGE_WAIT = "noderotation.io/surge-wait" on [NodePool] by Controller as Format::Duration;
-    /// Whether the capacity was provisioned for us or absorbed by an older node.
+    /// Whether the placeholder runs on a newly provisioned node or on an existing one that had room.
     SURGE_PATH = "noderotation.io/surge-path" on [NodePool] by Controller as Format::OneOf(&["provisioned", "absorbed"]);
-    /// Set in the surge-less fallback.
+    /// Set if the rotation runs without a surge (§9.6).
     ROTATION_MODE = "noderotation.io/rotation-mode" on [NodePool] by Controller as Format::OneOf(&["forceful-fallback"]);
-    /// Identity of the observed occurrence.
+    /// When the controller first saw the current occurrence of the window open; absent outside an occurrence.
     WINDOW_OPENED_AT = "noderotation.io/window-opened-at" on [NodePool] by Controller as Format::Instant;
-    /// Gate A runs from here.
+    /// When the last rotation succeeded. `cooldownAfter` (gate A) counts from here.
     LAST_ROTATION_AT = "noderotation.io/last-rotation-at" on [NodePool] by Controller as Format::Instant;
-    /// Gate B runs from here.
+    /// When the last rotation failed. `failurePause` (gate B) counts from here.
     LAST_FAILURE_AT = "noderotation.io/last-failure-at" on [NodePool] by Controller as Format::Instant;
-    /// The operator's hold.
+    /// Until when the operator freezes the NodePool (§5.4).
     FREEZE = "noderotation.io/freeze" on [NodePool] by Operator as Format::Instant;
-    /// Where the rotation of a claim is.
-    STATE = "noderotation.io/state" on [NodeClaim] by Controller as Format::OneOf(&["pending", "draining", "failed", "expired"]);
-    /// `readyTimeout` runs from here.
+    /// The state of the claim's rotation ([`RotationState`]).
+    STATE = "noderotation.io/state" on [NodeClaim] by Controller as Format::OneOf(&RotationState::WORDS);
+    /// When the attempt started. `readyTimeout` counts from here.
     STARTED_AT = "noderotation.io/started-at" on [NodeClaim] by Controller as Format::Instant;
-    /// The backoff runs from here.
+    /// When the last attempt failed. The backoff counts from here.
     FAILED_AT = "noderotation.io/failed-at" on [NodeClaim] by Controller as Format::Instant;
-    /// Escalates the backoff.
+    /// How many attempts have failed. The backoff grows with it.
     RETRY_COUNT = "noderotation.io/retry-count" on [NodeClaim] by Controller as Format::Count;
-    /// The NodeClaim that the placeholder induced.
+    /// The NodeClaim that Karpenter created for the placeholder.
     SURGE_CLAIM = "noderotation.io/surge-claim" on [NodeClaim] by Controller as Format::ClaimName;
-    /// Pairs placeholder and frozen nodes with the rotation.
+    /// The NodeClaim in whose rotation the placeholder or Node takes part.
     SURGE_FOR = "noderotation.io/surge-for" on [Placeholder, Node] by Controller as Format::ClaimName;
-    /// Marks that `karpenter.sh/do-not-disrupt` is ours.
+    /// Marks that the controller has set `karpenter.sh/do-not-disrupt`.
     DO_NOT_DISRUPT_OWNED = "noderotation.io/do-not-disrupt-owned" on [Node] by Controller as Format::OneOf(&["true"]);
-    /// Marks that `spec.unschedulable` is ours.
+    /// Marks that the controller has cordoned the Node (`spec.unschedulable`).
     CORDONED = "noderotation.io/cordoned" on [Node] by Controller as Format::OneOf(&["true"]);
     /// The operator's request to rotate a claim.
-    ROTATE = "noderotation.io/rotate" on [NodeClaim] by Operator as Format::OneOf(&["now", "next-window"]);
-    /// Lets one guarded write pass.
+    ROTATE = "noderotation.io/rotate" on [NodeClaim] by Operator as Format::OneOf(&RotateRequest::WORDS);
+    /// The reason for a change of guarded keys by hand; the write that sets it is allowed (§10).
     BREAK_GLASS = "noderotation.io/break-glass" on [NodePool, NodeClaim, Node, Placeholder] by Operator as Format::Text;
-    /// Our scheduling hint.
+    /// The controller's scheduling hint (§12).
     NOMINATION = "noderotation.io/nomination" on [WorkloadPod] by Controller as Format::Json;
-    /// Karpenter's own protection.
+    /// Tells Karpenter not to disrupt the Node or the Pod's Node.
     DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt" on [Node, Placeholder] by Karpenter as Format::OneOf(&["true"]);
 }
 
-/// The anchor set: always cleared together, leftovers removed when the anchor is written (§8).
+/// The keys that describe the rotation in flight on a NodePool. They are cleared together, and writing the anchor removes
+/// what is left of an earlier rotation (§8).
 pub const ANCHOR_SET: [&str; 6] =
     [ACTIVE_ROTATION, ACTIVE_ROTATION_STATE, DRAINING_AT, SURGE_WAIT, SURGE_PATH, ROTATION_MODE];
 
-/// Karpenter's label on nodes and NodeClaims that names their NodePool.
+/// Karpenter's label on Nodes and NodeClaims with the name of their NodePool.
 pub const KARPENTER_NODEPOOL: &str = "karpenter.sh/nodepool";
-/// Karpenter's label on nodes that are fully initialized.
+/// Karpenter's label on Nodes that are fully initialized.
 pub const KARPENTER_INITIALIZED: &str = "karpenter.sh/initialized";
-/// Karpenter's taint on nodes that it is about to remove.
+/// Karpenter's taint on Nodes that it is about to remove.
 pub const KARPENTER_DISRUPTED: &str = "karpenter.sh/disrupted";
-/// The label by which Karpenter and the scheduler know a host.
+/// The well-known label with a Node's host name, which need not be the Node's name.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
-/// The zone of a node.
+/// The well-known label with a Node's zone.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 
 #[cfg(test)]
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_unique_and_ours_bear_the_prefix() {
+    fn keys_are_unique_and_own_keys_have_the_prefix() {
         for (i, key) in ALL.iter().enumerate() {
             assert!(ALL.iter().skip(i + 1).all(|other| other.name != key.name), "{}", key.name);
             assert_eq!(key.name.starts_with(PREFIX), key.owner != Owner::Karpenter, "{}", key.name);
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn values_read_as_their_format_says() {
+    fn values_are_checked_by_format() {
         for (key, good, bad) in [
             (ACTIVE_ROTATION, "api-1", ""),
             (DRAINING_AT, "2026-12-06T14:00:00Z", "yesterday"),
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_keys_are_three() {
+    fn the_operator_owns_three_keys() {
         let open: Vec<_> = ALL.iter().filter(|k| k.owner == Owner::Operator).map(|k| k.name).collect();
         assert_eq!(open, [FREEZE, ROTATE, BREAK_GLASS]);
     }

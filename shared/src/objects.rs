@@ -1,7 +1,7 @@
-//! The Kubernetes objects that a rotation reads, each reduced to the fields that are read.
+//! The Kubernetes objects that a rotation reads, reduced to the fields that it needs.
 //!
-//! Slim on purpose: a typed Node or NodeClaim costs tens of kilobytes, one of these a few hundred bytes. How they are
-//! parsed from the API server's JSON is `noderotation_cluster::objects`' business; this module knows no JSON.
+//! The controller caches many of them: a complete Node or NodeClaim takes tens of kilobytes, one of these a few hundred
+//! bytes. `noderotation_cluster::objects` parses them from the API server's JSON.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::quantity::Resources;
 use crate::selection::{Candidate, Host, RotateRequest, RotationState};
 use crate::{instant, keys};
 
-/// Identity and version of an object, as every conditional write needs them.
+/// The metadata of an object: its identity, its version for conditional writes, and its annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
     /// `metadata.name`.
@@ -23,18 +23,18 @@ pub struct Meta {
     pub version: Box<str>,
     /// `metadata.creationTimestamp`.
     pub created: Timestamp,
-    /// `metadata.deletionTimestamp`.
+    /// `metadata.deletionTimestamp`; `None` unless the object is being deleted.
     pub deleted: Option<Timestamp>,
-    /// The annotations of ours, and `karpenter.sh/do-not-disrupt`.
+    /// The annotations whose keys are in the registry (§15).
     pub annotations: Annotations,
 }
 
-/// The annotations that the registry of §15 knows, by key.
+/// Annotations by key; only those whose keys are in the registry (§15).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotations(Box<[(&'static str, Box<str>)]>);
 
 impl Annotations {
-    /// Keeps those pairs whose key the registry knows.
+    /// Collects the annotations whose keys are in the registry and drops all others.
     pub fn of<'a>(annotations: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         annotations
             .into_iter()
@@ -43,17 +43,17 @@ impl Annotations {
             .into()
     }
 
-    /// The value of a key.
+    /// The value of an annotation; `None` if it is not set.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| *k == key).map(|(_, value)| &**value)
     }
 
-    /// Whether the key is there.
+    /// Whether the annotation is set.
     pub fn has(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
 
-    /// A readable instant under this key.
+    /// The value of an annotation as an instant; `None` if it is not set or cannot be parsed.
     pub fn instant(&self, key: &str) -> Option<Timestamp> {
         self.get(key).and_then(instant::parse)
     }
@@ -65,72 +65,73 @@ impl From<Vec<(&'static str, Box<str>)>> for Annotations {
     }
 }
 
-/// A NodePool.
+/// A Karpenter NodePool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodePool {
-    /// Identity and annotations.
+    /// Identity, version and annotations.
     pub meta: Meta,
-    /// Its labels, by which policies select it.
+    /// `metadata.labels`, by which policies select the pool.
     pub labels: BTreeMap<String, String>,
-    /// `spec.replicas` is set: a static pool.
+    /// Whether `spec.replicas` is set: a static pool, which cannot be rotated.
     pub is_static: bool,
-    /// `spec.limits`.
+    /// `spec.limits`; a resource without a limit is absent.
     pub limits: Resources,
     /// The template's `expireAfter`; `None` for `Never`.
     pub expire_after: Option<SignedDuration>,
-    /// The template's `terminationGracePeriod`.
+    /// The template's `terminationGracePeriod`; `None` if it is not set.
     pub termination_grace_period: Option<SignedDuration>,
-    /// The template's taints (not the startup taints).
+    /// The template's taints, without the startup taints.
     pub taints: Vec<Taint>,
     /// The template's requirements.
     pub requirements: Vec<Requirement>,
 }
 
-/// A taint of the template.
+/// A taint in a NodePool's template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taint {
-    /// Its key.
+    /// The key of the taint.
     pub key: String,
-    /// Its value, may be empty.
+    /// The value of the taint; may be empty.
     pub value: String,
-    /// Its effect.
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
 }
 
-/// A requirement of a NodePool or NodeClaim.
+/// A scheduling requirement of a NodePool's template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     /// The label key.
     pub key: String,
     /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`, `Gte`, `Lte`.
     pub operator: String,
-    /// The values.
+    /// The values to compare with; empty for `Exists` and `DoesNotExist`.
     pub values: Vec<String>,
 }
 
 impl NodePool {
-    /// The anchor: the claim in rotation. An empty value counts as absent.
+    /// The anchor: the name of the NodeClaim in rotation. An empty annotation counts as absent.
     pub fn anchor(&self) -> Option<&str> {
         self.meta.annotations.get(keys::ACTIVE_ROTATION).filter(|name| !name.is_empty())
     }
 
-    /// Whether the rotation left `pending`.
+    /// Whether the rotation in flight has left `pending`.
     pub fn is_draining(&self) -> bool {
-        self.meta.annotations.get(keys::ACTIVE_ROTATION_STATE) == Some("draining")
+        self.meta.annotations.get(keys::ACTIVE_ROTATION_STATE) == Some(RotationState::Draining.word())
     }
 
-    /// Whether this rotation is a surge-less fallback.
+    /// Whether the rotation in flight runs without a surge (§9.6).
     pub fn is_fallback(&self) -> bool {
         self.meta.annotations.get(keys::ROTATION_MODE) == Some("forceful-fallback")
     }
 
-    /// A `last-*-at` value; unreadable, or over five minutes in the future, counts as absent (§8).
+    /// The value of a `last-*-at` annotation. One that cannot be parsed, or that lies more than five minutes after `now`,
+    /// counts as absent (§8).
     pub fn last(&self, key: &str, now: Timestamp) -> Option<Timestamp> {
         const TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
         self.meta.annotations.instant(key).filter(|at| *at <= instant::plus(now, TOLERANCE))
     }
 
-    /// Until when the operator holds the pool.
+    /// The operator's freeze of the pool.
     pub fn freeze(&self) -> Freeze {
         match self.meta.annotations.get(keys::FREEZE) {
             None => Freeze::None,
@@ -139,58 +140,53 @@ impl NodePool {
     }
 }
 
-/// The operator's hold on a pool (§5.4).
+/// The operator's freeze of a NodePool (§5.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Freeze {
-    /// None.
+    /// The annotation is not set.
     None,
-    /// Until this instant.
+    /// The pool is frozen until this instant, which may have passed.
     Until(Timestamp),
-    /// Cannot be read, which freezes the pool.
+    /// The value cannot be parsed, and that freezes the pool.
     Unreadable(String),
 }
 
-/// A NodeClaim.
+/// A Karpenter NodeClaim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeClaim {
-    /// Identity and annotations.
+    /// Identity, version and annotations.
     pub meta: Meta,
-    /// Its NodePool, by label.
+    /// The name of its NodePool, from the label `karpenter.sh/nodepool`; empty if the label is missing.
     pub pool: Box<str>,
-    /// Own `expireAfter`; `None` for `Never`.
+    /// The claim's own `expireAfter`; `None` for `Never`.
     pub expire_after: Option<SignedDuration>,
-    /// Own `terminationGracePeriod`.
+    /// The claim's own `terminationGracePeriod`; `None` if it is not set.
     pub termination_grace_period: Option<SignedDuration>,
-    /// `status.nodeName`; empty before registration.
+    /// `status.nodeName`; empty until the Node has registered.
     pub node: Box<str>,
-    /// Condition `Ready` is True.
+    /// Whether the condition `Ready` is `True`.
     pub ready: bool,
-    /// Condition `DisruptionReason` is True.
+    /// Whether the condition `DisruptionReason` is `True`: Karpenter is already replacing the node.
     pub disrupting: bool,
     /// `status.capacity`.
     pub capacity: Arc<Resources>,
 }
 
 impl NodeClaim {
-    /// Our state on the claim. An unknown word counts as `pending` where the claim is anchored, else as none (§8).
+    /// The state of the claim's rotation. An unknown word counts as `pending` if the claim is anchored, otherwise as
+    /// absent (§8).
     pub fn state(&self, anchored: bool) -> RotationState {
-        match self.meta.annotations.get(keys::STATE) {
-            None => RotationState::Empty,
-            Some("pending") => RotationState::Pending,
-            Some("draining") => RotationState::Draining,
-            Some("failed") => RotationState::Failed,
-            Some("expired") => RotationState::Expired,
-            Some(_) if anchored => RotationState::Pending,
-            Some(_) => RotationState::Empty,
-        }
+        let Some(word) = self.meta.annotations.get(keys::STATE) else { return RotationState::Empty };
+        let if_unknown = if anchored { RotationState::Pending } else { RotationState::Empty };
+        RotationState::from_word(word).unwrap_or(if_unknown)
     }
 
-    /// When the attempt began; `None` when absent or unreadable.
+    /// When the attempt started; `None` if the annotation is not set or cannot be parsed.
     pub fn started_at(&self) -> Option<Timestamp> {
         self.meta.annotations.instant(keys::STARTED_AT)
     }
 
-    /// How often it failed; an unreadable count is 1.
+    /// How many attempts have failed; 0 if the annotation is not set, 1 if it cannot be parsed.
     pub fn retry_count(&self) -> i64 {
         match self.meta.annotations.get(keys::RETRY_COUNT) {
             None => 0,
@@ -198,21 +194,17 @@ impl NodeClaim {
         }
     }
 
-    /// The operator's request; an unknown word is none.
+    /// The operator's request to rotate the claim; `None` if there is none or its word is unknown.
     pub fn request(&self) -> Option<RotateRequest> {
-        match self.meta.annotations.get(keys::ROTATE)? {
-            "now" => Some(RotateRequest::Now),
-            "next-window" => Some(RotateRequest::NextWindow),
-            _ => None,
-        }
+        self.meta.annotations.get(keys::ROTATE).and_then(RotateRequest::from_word)
     }
 
-    /// Its deadline; `None` for a claim that never expires.
+    /// When Karpenter expires the claim; `None` if it never expires.
     pub fn deadline(&self) -> Option<Timestamp> {
         self.expire_after.map(|e| instant::plus(self.meta.created, e))
     }
 
-    /// The claim and its Node as selection looks at them.
+    /// The facts about the claim and its Node that selection depends on (§7).
     pub fn candidate(&self, node: Option<&Node>) -> Candidate<'_> {
         Candidate {
             name: &self.meta.name,
@@ -231,28 +223,28 @@ impl NodeClaim {
     }
 }
 
-/// A Node.
+/// A core Node.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a field of the Node")]
 pub struct Node {
-    /// Identity and annotations.
+    /// Identity, version and annotations.
     pub meta: Meta,
-    /// Its NodePool, by label.
+    /// The name of its NodePool, from the label `karpenter.sh/nodepool`; empty if the label is missing.
     pub pool: Box<str>,
-    /// Its `kubernetes.io/hostname`, which need not be its name.
+    /// The label `kubernetes.io/hostname`, which need not be the Node's name.
     pub hostname: Box<str>,
-    /// Condition `Ready` is True.
+    /// Whether the condition `Ready` is `True`.
     pub ready: bool,
-    /// Karpenter says it is initialized.
+    /// Whether Karpenter has labelled the Node as initialized.
     pub initialized: bool,
-    /// `spec.unschedulable`.
+    /// `spec.unschedulable`: whether the Node is cordoned.
     pub unschedulable: bool,
-    /// It bears Karpenter's `disrupted` taint.
+    /// Whether the Node has the taint `karpenter.sh/disrupted`.
     pub disrupted: bool,
 }
 
 impl Node {
-    /// Whether an operator protects it: exactly `"true"`, without our marker.
+    /// Whether somebody other than the controller has set `karpenter.sh/do-not-disrupt: "true"` on the Node.
     pub fn is_opted_out(&self) -> bool {
         self.meta.annotations.get(keys::DO_NOT_DISRUPT) == Some("true")
             && !self.meta.annotations.has(keys::DO_NOT_DISRUPT_OWNED)
@@ -262,20 +254,20 @@ impl Node {
 /// The placeholder Pod of a rotation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placeholder {
-    /// Identity and annotations.
+    /// Identity, version and annotations.
     pub meta: Meta,
-    /// Its NodePool, by label.
+    /// The name of its NodePool, from the label `karpenter.sh/nodepool`; empty if the label is missing.
     pub pool: Box<str>,
-    /// `spec.nodeName`; empty before it is bound.
+    /// `spec.nodeName`; empty until the Pod is bound.
     pub node: Box<str>,
-    /// `status.phase`.
+    /// `status.phase`, such as `Pending` or `Running`.
     pub phase: Box<str>,
-    /// Why the scheduler could not place it, if it could not.
+    /// The scheduler's message if it cannot place the Pod, otherwise `None`.
     pub unschedulable: Option<Box<str>>,
 }
 
 impl Placeholder {
-    /// The claim whose replacement it reserves.
+    /// The name of the NodeClaim for whose replacement the Pod reserves capacity; empty if the annotation is missing.
     pub fn claim(&self) -> &str {
         self.meta.annotations.get(keys::SURGE_FOR).unwrap_or_default()
     }

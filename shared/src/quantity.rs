@@ -1,24 +1,25 @@
-//! Kubernetes resource quantities as exact numbers (§9.2, §9.4).
+//! Kubernetes resource quantities (`500m`, `1.5Gi`) as exact numbers (§9.2, §9.4).
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// An amount of a resource in billionths (nano) of its unit: cores, bytes, or a count. Saturating.
+/// An amount of one resource, exact to a billionth of its unit (cores, bytes, or a count). Arithmetic saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quantity(i128);
 
 const NANO: i128 = 1_000_000_000;
 
 impl Quantity {
-    /// Nothing.
+    /// The amount 0.
     pub const ZERO: Self = Self(0);
 
-    /// A whole number of units.
+    /// An amount of `units` whole units.
     pub fn whole(units: i64) -> Self {
         Self(i128::from(units) * NANO)
     }
 
-    /// Reads `500m`, `1.5Gi`, `2e3`, `12E`; `None` when it is not a quantity.
+    /// Parses a quantity such as `500m`, `1.5Gi`, `2e3` or `12E`. `None` if `text` is not a quantity, or has more than 30
+    /// digits.
     pub fn parse(text: &str) -> Option<Self> {
         let (negative, text) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -31,7 +32,7 @@ impl Quantity {
             return None;
         }
         let digits: String = [whole, fraction].concat();
-        // more digits than these are beyond any machine; the server caps at 2^63 as well
+        // i128 holds 30 digits with room to spare; the API server caps quantities at 2^63
         let mantissa: i128 = if digits.len() > 30 { return None } else { digits.parse().ok()? };
         let tens = i32::try_from(fraction.len()).ok()?;
         let value = match scale(suffix)? {
@@ -44,22 +45,22 @@ impl Quantity {
         Some(Self(if negative { -value } else { value }))
     }
 
-    /// `self + other`, held at the ends.
+    /// `self + other`, saturating.
     pub fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// `self - other`, held at the ends.
+    /// `self - other`, saturating.
     pub fn minus(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// Whether it is more than nothing.
+    /// Whether the amount is greater than 0.
     pub fn is_positive(self) -> bool {
         self.0 > 0
     }
 
-    /// `percent` hundredths of it.
+    /// `percent` % of the amount, rounded towards 0 to a billionth of the unit.
     pub fn percent(self, percent: i64) -> Self {
         Self(self.0.saturating_mul(i128::from(percent)) / 100)
     }
@@ -99,14 +100,14 @@ fn mul_pow10(value: i128, power: i32) -> i128 {
     (0..power).fold(value, |v, _| v.saturating_mul(10))
 }
 
-/// Divides, rounding away from nothing as the API server does.
+/// Divides by a power of ten, rounding up as the API server does.
 fn div_pow10(value: i128, power: i32) -> i128 {
     (0..power).fold(value, |v, _| v / 10 + i128::from(v % 10 != 0))
 }
 
 impl fmt::Display for Quantity {
-    /// Canonical: a whole number takes the largest binary suffix that divides it (from `Ki`), a fraction becomes
-    /// `m`, `u` or `n`.
+    /// A whole number is written with the largest binary suffix that divides it (`1536Mi`), a fraction in `m`, `u` or
+    /// `n` (`500m`).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (sign, value) = (if self.0 < 0 { "-" } else { "" }, self.0.unsigned_abs());
         let nano = NANO.unsigned_abs();
@@ -132,7 +133,7 @@ impl fmt::Display for Quantity {
 pub struct Resources(pub BTreeMap<String, Quantity>);
 
 impl Resources {
-    /// Adds each amount of `other`.
+    /// Adds every amount of `other`.
     pub fn add(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
             let entry = self.0.entry(name.clone()).or_default();
@@ -140,7 +141,7 @@ impl Resources {
         }
     }
 
-    /// Raises each amount to that of `other` where `other`'s is larger.
+    /// Raises every amount to that in `other` if `other`'s is larger.
     pub fn raise(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
             let entry = self.0.entry(name.clone()).or_default();
@@ -148,7 +149,7 @@ impl Resources {
         }
     }
 
-    /// The amount of one resource; absent is nothing.
+    /// The amount of the resource `name`; 0 if it is absent.
     pub fn get(&self, name: &str) -> Quantity {
         self.0.get(name).copied().unwrap_or_default()
     }
@@ -200,7 +201,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_bearable(text: String) {
+        fn no_text_panics(text: String) {
             let _ = Quantity::parse(&text);
         }
     }

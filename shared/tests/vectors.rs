@@ -1,4 +1,4 @@
-//! Right answers made elsewhere (`tests/vectors/`).
+//! Compares windows, derived values, findings and due times with test vectors of another implementation (`tests/vectors/`).
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 use std::collections::BTreeSet;
@@ -31,7 +31,8 @@ fn policy(spec: &Value) -> Policy {
     Policy::try_from(&typed).unwrap_or_else(|e| panic!("{spec}: {e}"))
 }
 
-/// A line whose actual provisioning exceeds `readyTimeout` was refused by its maker: it has derived values only.
+/// The other implementation refused to simulate lines whose provisioning exceeds `readyTimeout`; they have derived values
+/// only.
 fn was_simulated(line: &Value) -> bool {
     !line["diagnostics"].as_array().unwrap().contains(&json!("EnvProvisioningAboveReadyTimeout"))
 }
@@ -122,7 +123,7 @@ fn window_lists_of_the_forecasts_agree() {
             .schedule
             .occurrences(start)
             .take_while(|o| o.open < end)
-            // the list holds whole occurrences only
+            // the vectors contain only occurrences that lie fully in the simulated time
             .filter(|o| o.open >= start && o.close <= end)
             .map(|o| json!([o.open.to_string(), o.close.to_string()]))
             .collect();

@@ -85,7 +85,7 @@ async fn a_tie_is_refused_in_every_way_it_can_arise() {
     let narrowed = json!({"spec": {"nodePoolSelector": {"matchLabels": {"k": "2"}}}});
     refused(
         &admin.merge(&at(POLICIES, "top"), &narrowed).await,
-        &["RotationPolicies low-1 and low-2", "NodePool deep", "lets go"],
+        &["RotationPolicies low-1 and low-2", "NodePool deep", "no longer selects it"],
     );
     // a deletion is never refused, but told of
     warned(
@@ -126,7 +126,7 @@ async fn static_pools_templates_freezes_and_requests() {
     let template = with("bad", "/spec/template/metadata", json!({"annotations": {"noderotation.io/rotate": "now"}}));
     refused(
         &admin.create(POOLS, &template).await,
-        &["spec.template.metadata.annotations[noderotation.io/rotate]", "found \"now\"", "write nothing here"],
+        &["spec.template.metadata.annotations[noderotation.io/rotate]", "found \"now\"", "not in the template"],
     );
     // freeze
     let freeze = |value: &str| json!({"metadata": {"annotations": {"noderotation.io/freeze": value}}});

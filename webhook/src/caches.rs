@@ -119,16 +119,16 @@ impl CacheState {
     fn confirm_policy(&mut self, name: &str) {
         self.provisional.remove(&(CachedKind::Policy, name.to_owned()));
         match self.policies.objects.get(name) {
-            Some(policy) => self.index.put_policy(policy.stored.clone()),
-            None => self.index.remove_policy(name),
+            Some(policy) => self.index.apply_policy(policy.stored.clone()),
+            None => self.index.delete_policy(name),
         }
     }
 
     fn confirm_pool(&mut self, name: &str) {
         self.provisional.remove(&(CachedKind::NodePool, name.to_owned()));
         match self.pools.objects.get(name) {
-            Some(pool) => self.index.put_pool(pool.proposed.clone()),
-            None => self.index.remove_pool(name),
+            Some(pool) => self.index.apply_pool(pool.proposed.clone()),
+            None => self.index.delete_pool(name),
         }
     }
 
@@ -189,14 +189,14 @@ impl Caches {
     pub fn admit_policy(&self, policy: Arc<StoredPolicy>) {
         let mut state = self.lock();
         state.remember(CachedKind::Policy, &policy.name);
-        state.index.put_policy(policy);
+        state.index.apply_policy(policy);
     }
 
     /// Remembers a NodePool that was just admitted and will most likely be stored.
     pub fn admit_pool(&self, pool: Arc<ProposedNodePool>) {
         let mut state = self.lock();
         state.remember(CachedKind::NodePool, &pool.name);
-        state.index.put_pool(pool);
+        state.index.apply_pool(pool);
     }
 
     /// Waits until the initial lists of policies and NodePools are complete.

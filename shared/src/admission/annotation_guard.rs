@@ -1,4 +1,4 @@
-//! The guard: who may change keys of ours (§10).
+//! The guard: who may change annotations and labels under `noderotation.io/` (§10).
 
 use std::collections::BTreeMap;
 
@@ -8,99 +8,102 @@ use super::messages;
 use crate::field_error::quoted;
 use crate::keys::{self, Carrier};
 
-/// The maps of an object that carry keys of ours.
+/// The `noderotation.io/` keys in an object's metadata, and the NodePool that the object belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuardedMetadata {
-    /// Keys of ours among the annotations.
+    /// The annotations whose key begins with `noderotation.io/`.
     pub annotations: BTreeMap<String, String>,
-    /// Keys of ours among the labels.
+    /// The labels whose key begins with `noderotation.io/`.
     pub labels: BTreeMap<String, String>,
-    /// The label `karpenter.sh/nodepool`.
+    /// The value of the label `karpenter.sh/nodepool`; `None` if the object does not have it.
     pub pool: Option<String>,
 }
 
 impl GuardedMetadata {
-    /// Reads `metadata`, of whatever shape; only keys of ours are kept.
+    /// Reads an object's `metadata`. Accepts any JSON: what is not a map counts as empty, and a value that is not a
+    /// string is kept as its JSON text.
     pub fn read(metadata: &Value) -> Self {
         let map = |name: &str| metadata.get(name).and_then(Value::as_object).into_iter().flatten();
-        let ours = |name: &str| -> BTreeMap<String, String> {
+        let own_keys = |name: &str| -> BTreeMap<String, String> {
             let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             map(name).filter(|(key, _)| key.starts_with(keys::PREFIX)).map(|(k, v)| (k.clone(), text(v))).collect()
         };
         let pool =
             metadata.get("labels").and_then(|labels| labels.get(keys::KARPENTER_NODEPOOL)).and_then(Value::as_str);
-        Self { annotations: ours("annotations"), labels: ours("labels"), pool: pool.map(str::to_owned) }
+        Self { annotations: own_keys("annotations"), labels: own_keys("labels"), pool: pool.map(str::to_owned) }
     }
 }
 
-/// Who asks.
+/// The user who sent the admission request.
 #[derive(Clone, Copy, Debug)]
 pub struct Requester<'a> {
     /// `userInfo.username`.
     pub name: &'a str,
-    /// `userInfo.uid`; an impersonated account has none.
+    /// `userInfo.uid`; empty for an impersonated service account.
     pub uid: &'a str,
-    /// The controller's own account, in full.
+    /// The user name of the controller's service account: `system:serviceaccount:<namespace>:<name>`.
     pub controller: &'a str,
 }
 
 impl Requester<'_> {
-    /// The controller by its own token; an impersonated one is an ordinary user.
+    /// Whether the controller itself asks, with its own token. Whoever impersonates it is an ordinary user.
     fn is_controller(&self) -> bool {
         self.name == self.controller && !self.uid.is_empty()
     }
 }
 
-/// What carries the keys.
+/// The object whose keys change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// Its kind.
+    /// The object's kind.
     pub carrier: Carrier,
-    /// It is being created.
+    /// Whether the object is being created.
     pub is_new: bool,
-    /// Keys of ours in the template of the NodePool that a NodeClaim or Node is of.
+    /// The `noderotation.io/` keys in the template of the NodePool that a NodeClaim or Node belongs to; `None` if the
+    /// NodePool is unknown.
     pub template: Option<&'a BTreeMap<String, String>>,
 }
 
 impl Target<'_> {
-    /// Karpenter puts what a template says on a new NodeClaim, and later on its Node. Refused there, no node would ever join.
-    fn has_from_template(&self, change: &KeyChange<'_>) -> bool {
-        let may_come = match self.carrier {
+    /// Whether the change only copies a key from the NodePool's template. Karpenter copies the template's keys to every
+    /// new NodeClaim and later to its Node; if they were refused there, no node could ever join.
+    fn is_copied_from_template(&self, change: &KeyChange<'_>) -> bool {
+        let may_be_copied = match self.carrier {
             Carrier::NodeClaim => self.is_new,
             Carrier::Node => change.old.is_none(),
             _ => false,
         };
-        may_come
+        may_be_copied
             && change.new.is_some()
             && self.template.and_then(|t| t.get(change.key)).map(String::as_str) == change.new
     }
 }
 
-/// What is to be said of a change of keys.
+/// The guard's answer to a change of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GuardVerdict {
-    /// Nothing guarded changes, or the controller itself changes it.
+    /// No guarded key changes, or the controller itself changes them.
     Allowed,
-    /// Let through, with a warning and what the audit log is told.
+    /// Guarded keys change and the change is let through, with a warning and audit annotations.
     LetThrough {
-        /// For the author.
+        /// The warning that the user sees.
         warning: String,
-        /// For the audit log: key and value.
+        /// The audit annotations, as pairs of key and value.
         audit: Vec<(&'static str, String)>,
     },
-    /// Refused, with the reason.
+    /// The change is refused, with the message that the user sees.
     Refused(String),
 }
 
-/// Keys that everybody may change who may write the object; their values are checked elsewhere.
+/// The operator's keys: whoever may write the object may change them. Other handlers check their values.
 pub const OPEN: [&str; 3] = [keys::FREEZE, keys::ROTATE, keys::BREAK_GLASS];
 
-/// Keys that mean something on a NodeClaim only. Karpenter copies a claim's annotations to its Node when that registers:
-/// guarded there, they would keep a node from ever joining.
+/// Keys that have a meaning on a NodeClaim only. Karpenter copies a claim's annotations to its Node when the Node
+/// registers; if they were guarded on Nodes, the Node could not join.
 pub const COPIED_TO_NODES: [&str; 5] =
     [keys::STATE, keys::STARTED_AT, keys::FAILED_AT, keys::RETRY_COUNT, keys::SURGE_CLAIM];
 
-/// Whether only the controller may change this key on this kind.
+/// Whether only the controller may change `key` on an object of this kind.
 pub fn is_guarded(carrier: Carrier, key: &str) -> bool {
     key.starts_with(keys::PREFIX)
         && !OPEN.contains(&key)
@@ -119,7 +122,7 @@ struct KeyChange<'a> {
     new: Option<&'a str>,
 }
 
-/// Judges a change of an object's keys.
+/// Judges a change of an object's `noderotation.io/` keys from `old` to `new` (§10). For a creation `old` is empty.
 pub fn judge_guarded(
     target: Target<'_>,
     old: &GuardedMetadata,
@@ -131,9 +134,9 @@ pub fn judge_guarded(
         return GuardVerdict::Allowed;
     }
     let names = messages::list(changes.iter().map(|c| c.key));
-    if let Some(reason) = broken_glass(old, new) {
+    if let Some(reason) = break_glass_reason(old, new) {
         return GuardVerdict::LetThrough {
-            warning: format!("{}: lets this change of {names} through: {reason}", keys::BREAK_GLASS),
+            warning: format!("{}: allows this change of {names}: {reason}", keys::BREAK_GLASS),
             audit: vec![("break-glass", reason.to_owned()), ("keys", names)],
         };
     }
@@ -141,15 +144,15 @@ pub fn judge_guarded(
     if target.carrier == Carrier::NodePool && all_removed && !old.annotations.contains_key(keys::ACTIVE_ROTATION) {
         return GuardVerdict::LetThrough {
             warning: format!(
-                "{names}: removed; no rotation is in flight, so this costs one pause between rotations at most"
+                "{names}: removed; no rotation is in flight, so at most one pause between rotations is skipped"
             ),
             audit: vec![("removed", names)],
         };
     }
-    if changes.iter().all(|change| target.has_from_template(change)) {
+    if changes.iter().all(|change| target.is_copied_from_template(change)) {
         return GuardVerdict::LetThrough {
             warning: format!(
-                "{names}: comes from spec.template.metadata of the NodePool and falsifies the rotation of this object; remove it there"
+                "{names}: copied from the NodePool's spec.template.metadata, where it corrupts the rotation state of every new node; remove it from the template"
             ),
             audit: vec![("from-template", names)],
         };
@@ -172,31 +175,31 @@ fn changes<'a>(carrier: Carrier, old: &'a GuardedMetadata, new: &'a GuardedMetad
     changes
 }
 
-/// The reason, if this very write sets or changes it: one that merely is there opens nothing.
-fn broken_glass<'a>(old: &GuardedMetadata, new: &'a GuardedMetadata) -> Option<&'a str> {
+/// The break-glass reason, if this write sets or changes it. One that was there before does not allow anything.
+fn break_glass_reason<'a>(old: &GuardedMetadata, new: &'a GuardedMetadata) -> Option<&'a str> {
     let reason = new.annotations.get(keys::BREAK_GLASS).filter(|reason| !reason.trim().is_empty())?;
     (old.annotations.get(keys::BREAK_GLASS) != Some(reason)).then_some(reason)
 }
 
 fn refusal(changes: &[KeyChange<'_>], requester: Requester<'_>) -> String {
-    let shown = |value: &str| messages::cut(&quoted(value), 80);
+    let short = |value: &str| messages::cut(&quoted(value), 80);
     let line = |c: &KeyChange<'_>| {
-        let what = match (c.old, c.new) {
-            (None, Some(new)) => format!("would be added as {}", shown(new)),
-            (Some(old), None) => format!("would be removed (is {})", shown(old)),
-            (Some(old), Some(new)) => format!("would be changed from {} to {}", shown(old), shown(new)),
+        let change = match (c.old, c.new) {
+            (None, Some(new)) => format!("would be added with value {}", short(new)),
+            (Some(old), None) => format!("would be removed (its value is {})", short(old)),
+            (Some(old), Some(new)) => format!("would be changed from {} to {}", short(old), short(new)),
             (None, None) => "does not change".into(),
         };
-        format!("metadata.{}[{}]: {what}", c.map, messages::cut(c.key, 120))
+        format!("metadata.{}[{}]: {change}", c.map, messages::cut(c.key, 120))
     };
     let mut lines: Vec<String> = changes.iter().take(10).map(line).collect();
     if changes.len() > 10 {
-        lines.push(format!("and {} more keys of {}", changes.len() - 10, keys::PREFIX));
+        lines.push(format!("and {} more keys under {}", changes.len() - 10, keys::PREFIX));
     }
     let text = lines.join("\n");
     let impersonated = if requester.name == requester.controller { ", impersonated" } else { "" };
     format!(
-        "{text}\nthese keys are the state of a rotation, and only {} may change them (you are {}{impersonated}); leave them as they are, or, to change them all the same, set the annotation {}: \"<reason>\" in the same write",
+        "{text}\nthese keys hold the state of a rotation, and only {} may change them (you are {}{impersonated}); leave them unchanged, or, to change them anyway, set the annotation {}: \"<reason>\" in the same request",
         requester.controller,
         messages::cut(requester.name, 120),
         keys::BREAK_GLASS
@@ -213,11 +216,11 @@ mod tests {
     fn judge(carrier: Carrier, old: &Value, new: &Value, name: &str, uid: &str) -> GuardVerdict {
         let target = Target { carrier, is_new: false, template: None };
         let requester = Requester { name, uid, controller: CONTROLLER };
-        let marked = |annotations: &Value| GuardedMetadata::read(&json!({"annotations": annotations}));
-        judge_guarded(target, &marked(old), &marked(new), requester)
+        let annotated = |annotations: &Value| GuardedMetadata::read(&json!({"annotations": annotations}));
+        judge_guarded(target, &annotated(old), &annotated(new), requester)
     }
 
-    fn word(verdict: &GuardVerdict) -> &'static str {
+    fn outcome(verdict: &GuardVerdict) -> &'static str {
         match verdict {
             GuardVerdict::Allowed => "allowed",
             GuardVerdict::LetThrough { .. } => "let through",
@@ -257,12 +260,12 @@ mod tests {
             (Placeholder, &none, &state, "admin", "", "refused"),
         ];
         for (carrier, old, new, name, uid, expected) in table {
-            assert_eq!(word(&judge(carrier, old, new, name, uid)), expected, "{carrier:?} {old} {new} {name}");
+            assert_eq!(outcome(&judge(carrier, old, new, name, uid)), expected, "{carrier:?} {old} {new} {name}");
         }
     }
 
     #[test]
-    fn every_key_of_the_registry_is_guarded_where_it_belongs() {
+    fn every_controller_key_is_guarded() {
         for key in keys::ALL.iter().filter(|key| key.owner == keys::Owner::Controller) {
             for carrier in key.on.iter().filter(|carrier| **carrier != Carrier::WorkloadPod) {
                 assert!(is_guarded(*carrier, key.name), "{} on {carrier:?}", key.name);
@@ -285,19 +288,28 @@ mod tests {
         let requester = Requester { name: "karpenter", uid: "u", controller: CONTROLLER };
         let claim = |value: &str| GuardedMetadata::read(&json!({"annotations": {"noderotation.io/state": value}}));
         assert_eq!(
-            word(&judge_guarded(target, &GuardedMetadata::default(), &claim("expired"), requester)),
+            outcome(&judge_guarded(target, &GuardedMetadata::default(), &claim("expired"), requester)),
             "let through"
         );
-        assert_eq!(word(&judge_guarded(target, &GuardedMetadata::default(), &claim("failed"), requester)), "refused");
+        assert_eq!(
+            outcome(&judge_guarded(target, &GuardedMetadata::default(), &claim("failed"), requester)),
+            "refused"
+        );
         let node = Target { carrier: Carrier::Node, is_new: false, ..target };
         let labelled = |value: &str| GuardedMetadata::read(&json!({"labels": {"noderotation.io/team": value}}));
         let template = BTreeMap::from([("noderotation.io/team".to_owned(), "a".to_owned())]);
         let node = Target { template: Some(&template), ..node };
-        assert_eq!(word(&judge_guarded(node, &GuardedMetadata::default(), &labelled("a"), requester)), "let through");
-        assert_eq!(word(&judge_guarded(node, &GuardedMetadata::default(), &labelled("b"), requester)), "refused");
-        assert_eq!(word(&judge_guarded(node, &labelled("b"), &labelled("a"), requester)), "refused");
-        assert_eq!(word(&judge_guarded(node, &labelled("a"), &GuardedMetadata::default(), requester)), "refused");
+        assert_eq!(
+            outcome(&judge_guarded(node, &GuardedMetadata::default(), &labelled("a"), requester)),
+            "let through"
+        );
+        assert_eq!(outcome(&judge_guarded(node, &GuardedMetadata::default(), &labelled("b"), requester)), "refused");
+        assert_eq!(outcome(&judge_guarded(node, &labelled("b"), &labelled("a"), requester)), "refused");
+        assert_eq!(outcome(&judge_guarded(node, &labelled("a"), &GuardedMetadata::default(), requester)), "refused");
         let later = Target { is_new: false, ..target };
-        assert_eq!(word(&judge_guarded(later, &GuardedMetadata::default(), &claim("expired"), requester)), "refused");
+        assert_eq!(
+            outcome(&judge_guarded(later, &GuardedMetadata::default(), &claim("expired"), requester)),
+            "refused"
+        );
     }
 }

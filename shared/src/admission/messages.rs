@@ -1,20 +1,21 @@
-//! How lists of names read, and what the API server lets through of warnings and messages.
+//! How messages list names, and how warnings and refusals are kept within the API server's limits.
 
 use std::collections::BTreeSet;
 
-/// The API server passes this many characters of all warnings of a request; beyond, it cuts each to 256 and drops more.
+/// The characters that all warnings of a request may have together. If there are more, the API server cuts each warning
+/// to 256 characters and drops what still does not fit.
 const ALL_WARNINGS: usize = 4_096;
 
-/// One warning may be so long that a few more fit.
+/// The characters that one warning may have, so that a few others still fit.
 const ONE_WARNING: usize = 1_024;
 
-/// A refusal with everything that is wrong may be longer than anybody reads; it must not be longer than a response may be.
+/// The bytes that a refusal's message may have, well below the size that the API server accepts.
 const MESSAGE: usize = 16_384;
 
-/// Names in a message before a count stands for the rest.
+/// The names that a list shows; of the rest it gives the number.
 const NAMES: usize = 10;
 
-/// `a`, `a and b`, `a, b and c`; after ten a count.
+/// Lists names: `a`, `a and b`, `a, b and c`. Shows ten names at most, followed by `and N more`; empty for no names.
 pub fn list<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
     let names: Vec<S> = names.into_iter().collect();
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
@@ -28,12 +29,12 @@ pub fn list<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
     }
 }
 
-/// `NodePool a`, `NodePools a and b`.
+/// Lists NodePools: `NodePool a`, `NodePools a and b`.
 pub fn pools<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
     counted("NodePool", names)
 }
 
-/// `RotationPolicy a`, `RotationPolicies a and b`.
+/// Lists RotationPolicies: `RotationPolicy a`, `RotationPolicies a and b`.
 pub fn policies<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
     counted("RotationPolicy", names)
 }
@@ -48,8 +49,8 @@ fn counted<S: AsRef<str>>(kind: &str, names: impl IntoIterator<Item = S>) -> Str
     format!("{kind} {}", list(names))
 }
 
-/// Warnings as the API server passes them on: on one line each, none twice, none empty, all of them short enough
-/// together; what does not fit is counted.
+/// Fits warnings into the API server's limits: each on one line, without duplicates and empty ones, at most 4,096
+/// characters together. If some do not fit, the last warning says how many.
 pub fn fit_warnings(warnings: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let lines: Vec<String> = warnings
@@ -57,8 +58,8 @@ pub fn fit_warnings(warnings: impl IntoIterator<Item = String>) -> Vec<String> {
         .map(|text| cut(&one_line(&text), ONE_WARNING))
         .filter(|text| !text.is_empty() && seen.insert(text.clone()))
         .collect();
-    let last_word = |left: usize| format!("{left} more warnings: kubectl noderotation check -f FILE shows them all");
-    let room = ALL_WARNINGS - last_word(lines.len()).len();
+    let omitted = |count: usize| format!("{count} more warnings: kubectl noderotation check -f FILE shows them all");
+    let room = ALL_WARNINGS - omitted(lines.len()).len();
     let total: usize = lines.iter().map(|line| line.chars().count()).sum();
     if total <= ALL_WARNINGS {
         return lines;
@@ -72,16 +73,17 @@ pub fn fit_warnings(warnings: impl IntoIterator<Item = String>) -> Vec<String> {
         }
         kept.push(line);
     }
-    kept.push(last_word(count - kept.len()));
+    kept.push(omitted(count - kept.len()));
     kept
 }
 
-/// A refusal's text: its parts on lines of their own, cut where no response may be longer.
+/// The message of a refusal: one line or more per problem, about 16 KiB at most. If some problems do not fit, the last
+/// line says how many.
 pub fn message(refusals: &[String]) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut room = MESSAGE;
     for refusal in refusals {
-        // the first one is always there, however long
+        // the first problem is always shown, however long it is
         let part = if parts.is_empty() { cut(refusal, MESSAGE / 4) } else { refusal.clone() };
         let Some(left) = room.checked_sub(part.len()) else { break };
         room = left;
@@ -94,7 +96,7 @@ pub fn message(refusals: &[String]) -> String {
     parts.join("\n")
 }
 
-/// At most `most` characters, with a sign that something is missing.
+/// Cuts `text` to `most` characters; the last one is then `…`.
 pub fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),

@@ -1,15 +1,16 @@
-//! What admission says (§10); `check` says the same of files (§14).
+//! The admission rules (§10), which the webhook applies to requests and `kubectl noderotation check` to files (§14).
 //!
 //! ```text
-//!   proposed    a NodePool as somebody wrote it          index   the policies and pools there are, indexed
-//!   policy   a RotationPolicy that is to change   ──▶
-//!   pool     a NodePool that is to change         ──▶ a Verdict: refusals, warnings
-//!   marks    keys of ours that are to change      ──▶ refused, let through, or nothing to say
-//!   words    lists of names; what the API server lets through of warnings and messages
+//!   proposed_pool     parses a NodePool as a user submits it
+//!   policy_index      all stored policies and NodePools, indexed by label
+//!   policy            judges a change of a RotationPolicy  ──▶ Verdict: refusals and warnings
+//!   pool              judges a change of a NodePool        ──▶ Verdict
+//!   annotation_guard  judges a change of our own keys      ──▶ GuardVerdict: allowed, let through or refused
+//!   messages          lists of names; the API server's limits on warnings and messages
 //! ```
 //!
-//! A refusal is for what a change would break; what was so before is only warned of, so that nobody is kept from
-//! changing something else.
+//! A problem is refused only if the change introduces it. A problem that was there before is a warning, so that nobody
+//! is kept from changing something else.
 
 pub mod annotation_guard;
 pub mod messages;
@@ -24,23 +25,23 @@ pub use policy_index::PolicyIndex;
 pub use pool::{PoolVerdict, judge_pool, judge_pool_change};
 pub use proposed_pool::ProposedNodePool;
 
-/// What is to be said of a change.
+/// The answer to a proposed change (§10). The change is refused if there is at least one refusal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Why it is refused; empty: it is not. Each stands on lines of its own.
+    /// Why the change is refused, one message per problem; empty if it is allowed.
     pub refusals: Vec<String>,
-    /// What its author should know.
+    /// What the author should know although it does not block the change.
     pub warnings: Vec<String>,
 }
 
 impl Verdict {
-    /// Nothing to say.
+    /// Allowed without a warning.
     pub fn allowed() -> Self {
         Self::default()
     }
 
-    /// A refusal where the change brings the fault about, a warning where it was so before.
-    fn fault(&mut self, is_new: bool, text: String) {
+    /// Adds a refusal if this change introduces the problem, a warning if the problem was there before.
+    fn add_problem(&mut self, is_new: bool, text: String) {
         if is_new {
             self.refusals.push(text);
         } else {

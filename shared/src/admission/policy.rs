@@ -1,4 +1,4 @@
-//! A RotationPolicy that is to change (§10).
+//! Judges a change of a RotationPolicy against all other policies and NodePools (§10).
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,27 @@ use crate::feasibility::{self, Cadence, Finding};
 use crate::governance::{StoredPolicy, Ungoverned};
 use crate::policy::{Policy, PoolSelector};
 
-/// Whether a policy may govern a static NodePool.
+/// What happens to a policy that would govern a static NodePool, which cannot be rotated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StaticPools {
-    /// Refused: it could never rotate.
+    /// The policy is refused.
     #[default]
     Deny,
-    /// Only warned of.
+    /// The policy is allowed, with a warning.
     Warn,
 }
 
-/// A creation or an update.
+/// A creation or an update of a RotationPolicy.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyChange<'a> {
-    /// As it is stored; `None` for a creation.
+    /// The stored policy; `None` for a creation.
     pub old: Option<&'a StoredPolicy>,
-    /// As it is to be.
+    /// The proposed policy.
     pub new: &'a StoredPolicy,
 }
 
-/// Judges a policy as it would be among all others.
+/// Judges the creation or update of a policy: invalid fields, ties with other policies and static NodePools are refused,
+/// findings (§6) and possible future ties are warnings.
 pub fn judge_policy(
     index: &PolicyIndex,
     change: PolicyChange<'_>,
@@ -48,17 +49,17 @@ pub fn judge_policy(
     verdict.warnings.extend(policy.warnings.iter().map(ToString::to_string));
     let effect = Effect::of(index, change);
     for ((is_new, names), pools) in &effect.ties {
-        verdict.fault(*is_new, tie(names, pools, &change.new.name));
+        verdict.add_problem(*is_new, tie(names, pools, &change.new.name));
     }
     for (is_new, pools) in &effect.static_pools {
-        verdict.fault(*is_new && static_pools == StaticPools::Deny, static_text(pools));
+        verdict.add_problem(*is_new && static_pools == StaticPools::Deny, static_text(pools));
     }
     verdict.warnings.extend(possible_ties(index, change.new, &effect));
     verdict.warnings.extend(findings(policy, &effect.governed, now));
     verdict
 }
 
-/// Judges the removal of a policy, which is never refused: what it leaves behind is only told.
+/// Judges the deletion of a policy. It is never refused; ties between the remaining policies are warnings.
 pub fn judge_deletion(index: &PolicyIndex, name: &str) -> Verdict {
     let mut verdict = Verdict::default();
     let selector = index.policy(name).and_then(|policy| policy.selector.clone());
@@ -74,16 +75,16 @@ pub fn judge_deletion(index: &PolicyIndex, name: &str) -> Verdict {
     for (names, pools) in ties {
         let (policies, pools) = (messages::policies(&names), messages::pools(&pools));
         verdict.warnings.push(format!(
-            "without RotationPolicy {name}, {policies} are equally specific for {pools}, so none of them governs there; add a label to the selector of one"
+            "without RotationPolicy {name}, {policies} are equally specific for {pools}, so none of them governs there and nothing rotates; add a label to the selector of one of them"
         ));
     }
     verdict
 }
 
-/// What a change does to the pools there are.
+/// What a change of a policy means for the existing NodePools.
 #[derive(Default)]
 struct Effect<'a> {
-    /// By whether the change brings them about and who is tied: the pools.
+    /// The pools of each tie, by whether the change introduces the tie and by the names of the tied policies.
     ties: BTreeMap<(bool, Vec<String>), Vec<&'a str>>,
     static_pools: BTreeMap<bool, Vec<&'a str>>,
     governed: Vec<&'a IndexedNodePool>,
@@ -96,18 +97,18 @@ impl<'a> Effect<'a> {
         let (before, after) = (selector(change.old), selector(Some(change.new)));
         let was_selected = |entry: &IndexedNodePool| before.is_some_and(|s| s.matches(&entry.proposed.labels));
         for entry in after.into_iter().flat_map(|s| index.selected_by(s)) {
-            effect.look(entry, was_selected(entry).then_some(change.old).flatten(), change);
+            effect.add_pool(entry, was_selected(entry).then_some(change.old).flatten(), change);
         }
-        // what it selects no longer may be left to others that tie
+        // pools that it no longer selects may be left to other policies that tie
         let is_selected =
             |entry: &IndexedNodePool| after.is_some_and(|s: &PoolSelector| s.matches(&entry.proposed.labels));
         for entry in before.into_iter().flat_map(|s| index.selected_by(s)).filter(|e| !is_selected(e)) {
-            effect.look(entry, change.old, change);
+            effect.add_pool(entry, change.old, change);
         }
         effect
     }
 
-    fn look(&mut self, entry: &'a IndexedNodePool, old: Option<&'a StoredPolicy>, change: PolicyChange<'a>) {
+    fn add_pool(&mut self, entry: &'a IndexedNodePool, old: Option<&'a StoredPolicy>, change: PolicyChange<'a>) {
         let name = change.new.name.as_str();
         let before = match old {
             Some(old) => entry.govern(Some(old)),
@@ -137,7 +138,7 @@ fn tie(names: &[String], pools: &[&str], name: &str) -> String {
     let advice = if names.iter().any(|tied| tied == name) {
         "add a label to this selector or to the other's, so that one of them is more specific"
     } else {
-        "they tie once this policy lets go of it; add a label to the selector of one of them first"
+        "they tie once this policy no longer selects it; first add a label to the selector of one of them"
     };
     format!(
         "spec.nodePoolSelector: {policies} would be equally specific for {pools}, so none of them would govern there and nothing would rotate; {advice}"
@@ -147,20 +148,20 @@ fn tie(names: &[String], pools: &[&str], name: &str) -> String {
 fn static_text(pools: &[&str]) -> String {
     let one = pools.len() == 1;
     format!(
-        "spec.nodePoolSelector: would govern {}, which {} static (spec.replicas) and cannot be rotated: there is no surge; exclude {} by a label, for example with matchExpressions",
+        "spec.nodePoolSelector: would govern {}, which {} static (spec.replicas is set) and cannot be rotated, because it cannot surge; exclude {} by a label, for example with matchExpressions",
         messages::pools(pools),
         if one { "is" } else { "are" },
         if one { "it" } else { "them" },
     )
 }
 
-/// Policies of the same specificity that some labels would bring together, though no pool has them today.
+/// A warning about equally specific policies that could select the same NodePool, although today no pool has such labels.
 fn possible_ties(index: &PolicyIndex, new: &StoredPolicy, effect: &Effect<'_>) -> Option<String> {
     let selector = new.selector.as_ref()?;
-    let known = |name: &str| effect.ties.keys().any(|(_, names)| names.iter().any(|tied| tied == name));
+    let is_reported = |name: &str| effect.ties.keys().any(|(_, names)| names.iter().any(|tied| tied == name));
     let others: Vec<&str> = index
         .policies()
-        .filter(|other| other.name != new.name && !known(&other.name))
+        .filter(|other| other.name != new.name && !is_reported(&other.name))
         .filter(|other| {
             other
                 .selector
@@ -171,13 +172,13 @@ fn possible_ties(index: &PolicyIndex, new: &StoredPolicy, effect: &Effect<'_>) -
         .collect();
     (!others.is_empty()).then(|| {
         format!(
-            "spec.nodePoolSelector: as specific as that of {}; no NodePool is selected by both today; one that is would not be rotated",
+            "spec.nodePoolSelector: is as specific as that of {}; no NodePool matches both today, but one that does would not be rotated",
             messages::policies(&others)
         )
     })
 }
 
-/// Every finding of every pool it governs; equal ones once, with the pools they are of.
+/// The findings (§6) for all governed pools; equal findings are merged into one line that lists their pools.
 fn findings(policy: &Policy, governed: &[&IndexedNodePool], now: Timestamp) -> Vec<String> {
     if governed.is_empty() {
         return Vec::new();
@@ -196,7 +197,8 @@ pub(super) fn finding(found: &Finding) -> String {
     format!("{}: {}", found.code, found.message)
 }
 
-/// Where a window names no time zone: the path to be filled, as a JSON pointer (§10, *Mutation*).
+/// Sets `timezone` to `zone` in every maintenance window of `spec` that has none, and returns the paths it set, as JSON
+/// pointers from the object's root (§10, *Mutation*).
 pub fn with_default_zone(spec: &mut Value, zone: &str) -> Vec<String> {
     let windows = spec.get_mut("maintenanceWindows").and_then(Value::as_array_mut);
     let mut filled = Vec::new();
@@ -241,7 +243,7 @@ mod tests {
         ProposedNodePool::read(&object, Timestamp::UNIX_EPOCH)
     }
 
-    /// Who is tied for these labels; nobody where there is no tie.
+    /// The policies that tie for these labels; empty if there is no tie.
     fn tied(labels: &Labels, policies: &[StoredPolicy]) -> Vec<String> {
         match govern(labels, policies) {
             Err(Ungoverned::Conflict(names)) => names,
@@ -254,9 +256,9 @@ mod tests {
     }
 
     proptest! {
-        /// Asking every policy for every pool, before and after, gives the same verdict.
+        /// Comparing the state before and after the change for every pool gives the same verdict.
         #[test]
-        fn a_policy_is_refused_exactly_for_what_it_brings_about(
+        fn a_policy_is_refused_exactly_for_problems_that_it_introduces(
             selectors in prop::collection::vec(labels(), 1..5),
             pools in prop::collection::vec((labels(), any::<bool>()), 0..5),
             new in labels(),
@@ -266,10 +268,10 @@ mod tests {
             let pools: Vec<ProposedNodePool> = pools.iter().enumerate().map(|(i, (l, s))| pool(&format!("n{i}"), l, *s)).collect();
             let mut index = PolicyIndex::default();
             for p in &policies {
-                index.put_policy(Arc::new(p.clone()));
+                index.apply_policy(Arc::new(p.clone()));
             }
             for p in &pools {
-                index.put_pool(Arc::new(p.clone()));
+                index.apply_pool(Arc::new(p.clone()));
             }
             let name = if is_update { "p0" } else { "new" };
             let new = policy(name, &new);
@@ -287,7 +289,7 @@ mod tests {
         }
 
         #[test]
-        fn a_pool_is_refused_exactly_for_what_it_brings_about(
+        fn a_pool_is_refused_exactly_for_problems_that_it_introduces(
             selectors in prop::collection::vec(labels(), 1..5),
             old in prop::option::of((labels(), any::<bool>())),
             new in (labels(), any::<bool>()),
@@ -295,15 +297,15 @@ mod tests {
             let policies: Vec<StoredPolicy> = selectors.iter().enumerate().map(|(i, l)| policy(&format!("p{i}"), l)).collect();
             let mut index = PolicyIndex::default();
             for p in &policies {
-                index.put_policy(Arc::new(p.clone()));
+                index.apply_policy(Arc::new(p.clone()));
             }
             let old = old.map(|(l, s)| pool("n", &l, s));
             let new = pool("n", &new.0, new.1);
             let verdict = judge_pool_change(&index, old.as_ref(), &new, StaticPools::Deny, Timestamp::UNIX_EPOCH);
             let is = tied(&new.labels, &policies);
             let was = old.as_ref().map(|old| tied(&old.labels, &policies)).unwrap_or_default();
-            let is_held = |pool: &ProposedNodePool| pool.is_static && winner(&pool.labels, &policies).is_some();
-            let expected = (!is.is_empty() && is != was) || (is_held(&new) && !old.as_ref().is_some_and(is_held));
+            let is_unrotatable = |pool: &ProposedNodePool| pool.is_static && winner(&pool.labels, &policies).is_some();
+            let expected = (!is.is_empty() && is != was) || (is_unrotatable(&new) && !old.as_ref().is_some_and(is_unrotatable));
             prop_assert_eq!(!verdict.refusals.is_empty(), expected, "{:?}", verdict.refusals);
         }
     }

@@ -1,6 +1,6 @@
-//! The policies and NodePools there are, indexed so that a change is compared only with what it can concern.
+//! All stored policies and NodePools, indexed by label, so that a change is compared only with the objects it can affect.
 //!
-//! The index narrows down; who governs is still decided by [`govern`], as in the controller.
+//! The index only narrows the search; [`govern`] decides who governs, as in the controller.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::ProposedNodePool;
 use crate::governance::{Governor, StoredPolicy, Ungoverned, govern};
 use crate::policy::PoolSelector;
 
-/// Policies and NodePools by name.
+/// The stored RotationPolicies and NodePools by name, and which policy selects which pool.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyIndex {
     policies: BTreeMap<Arc<str>, Arc<StoredPolicy>>,
@@ -17,22 +17,22 @@ pub struct PolicyIndex {
     by_label: HashMap<String, HashMap<String, BTreeSet<Arc<str>>>>,
 }
 
-/// A NodePool with the policies that select it.
+/// A stored NodePool and the policies that select it.
 #[derive(Clone, Debug)]
 pub struct IndexedNodePool {
-    /// The pool.
+    /// The NodePool as it was read.
     pub proposed: Arc<ProposedNodePool>,
     selecting: Vec<Arc<StoredPolicy>>,
 }
 
 impl IndexedNodePool {
-    /// Who governs it if `instead` takes the place of the policy of its name; as things are without one.
+    /// The policy that governs the pool (§4). `instead`, if given, replaces the stored policy of the same name.
     pub fn govern<'a>(&'a self, instead: Option<&'a StoredPolicy>) -> Result<Governor<'a>, Ungoverned> {
         let others = self.selecting.iter().map(|p| &**p).filter(|p| instead.is_none_or(|i| i.name != p.name));
         govern(&self.proposed.labels, others.chain(instead))
     }
 
-    /// Who governs it once the policy of this name is gone.
+    /// The policy that governs the pool once the policy `name` is deleted (§4).
     pub fn govern_without(&self, name: &str) -> Result<Governor<'_>, Ungoverned> {
         govern(&self.proposed.labels, self.selecting.iter().map(|p| &**p).filter(|p| p.name != name))
     }
@@ -43,12 +43,12 @@ fn selects(policy: &StoredPolicy, pool: &ProposedNodePool) -> bool {
 }
 
 impl PolicyIndex {
-    /// Keeps a policy in the place of the one of its name.
-    pub fn put_policy(&mut self, policy: Arc<StoredPolicy>) {
-        self.remove_policy(&policy.name);
-        let concerned: Vec<Arc<str>> =
+    /// Adds a policy, or replaces the one of the same name.
+    pub fn apply_policy(&mut self, policy: Arc<StoredPolicy>) {
+        self.delete_policy(&policy.name);
+        let selected: Vec<Arc<str>> =
             policy.selector.iter().flat_map(|selector| self.names_selected_by(selector)).collect();
-        for name in concerned {
+        for name in selected {
             if let Some(entry) = self.pools.get_mut(&name) {
                 entry.selecting.push(policy.clone());
             }
@@ -56,21 +56,21 @@ impl PolicyIndex {
         self.policies.insert(policy.name.as_str().into(), policy);
     }
 
-    /// Forgets a policy.
-    pub fn remove_policy(&mut self, name: &str) {
-        let Some(known) = self.policies.remove(name) else { return };
-        let concerned: Vec<Arc<str>> =
-            known.selector.iter().flat_map(|selector| self.names_selected_by(selector)).collect();
-        for pool in concerned {
+    /// Deletes the policy `name`, if there is one.
+    pub fn delete_policy(&mut self, name: &str) {
+        let Some(deleted) = self.policies.remove(name) else { return };
+        let selected: Vec<Arc<str>> =
+            deleted.selector.iter().flat_map(|selector| self.names_selected_by(selector)).collect();
+        for pool in selected {
             if let Some(entry) = self.pools.get_mut(&pool) {
                 entry.selecting.retain(|p| p.name != name);
             }
         }
     }
 
-    /// Keeps a NodePool in the place of the one of its name.
-    pub fn put_pool(&mut self, proposed: Arc<ProposedNodePool>) {
-        self.remove_pool(&proposed.name);
+    /// Adds a NodePool, or replaces the one of the same name.
+    pub fn apply_pool(&mut self, proposed: Arc<ProposedNodePool>) {
+        self.delete_pool(&proposed.name);
         let name: Arc<str> = proposed.name.as_str().into();
         for (key, value) in &proposed.labels {
             let values = self.by_label.entry(key.clone()).or_default();
@@ -80,10 +80,10 @@ impl PolicyIndex {
         self.pools.insert(name, IndexedNodePool { proposed, selecting });
     }
 
-    /// Forgets a NodePool.
-    pub fn remove_pool(&mut self, name: &str) {
-        let Some(known) = self.pools.remove(name) else { return };
-        for (key, value) in &known.proposed.labels {
+    /// Deletes the NodePool `name`, if there is one.
+    pub fn delete_pool(&mut self, name: &str) {
+        let Some(deleted) = self.pools.remove(name) else { return };
+        for (key, value) in &deleted.proposed.labels {
             let Some(values) = self.by_label.get_mut(key) else { continue };
             if let Some(names) = values.get_mut(value) {
                 names.remove(name);
@@ -97,27 +97,27 @@ impl PolicyIndex {
         }
     }
 
-    /// Every policy, by name.
+    /// All policies, in the order of their names.
     pub fn policies(&self) -> impl Iterator<Item = &StoredPolicy> {
         self.policies.values().map(|policy| &**policy)
     }
 
-    /// One policy.
+    /// The policy `name`; `None` if there is none.
     pub fn policy(&self, name: &str) -> Option<&Arc<StoredPolicy>> {
         self.policies.get(name)
     }
 
-    /// One NodePool.
+    /// The NodePool `name`; `None` if there is none.
     pub fn pool(&self, name: &str) -> Option<&IndexedNodePool> {
         self.pools.get(name)
     }
 
-    /// How many policies and NodePools there are.
+    /// The number of policies and the number of NodePools.
     pub fn sizes(&self) -> (usize, usize) {
         (self.policies.len(), self.pools.len())
     }
 
-    /// The NodePools that a selector selects, by name.
+    /// The NodePools that `selector` selects, in the order of their names.
     pub fn selected_by<'a>(&'a self, selector: &'a PoolSelector) -> impl Iterator<Item = &'a IndexedNodePool> {
         self.names_selected_by(selector).filter_map(|name| self.pools.get(&name))
     }
@@ -176,8 +176,8 @@ mod tests {
     enum Step {
         Policy(u8, Pairs, Option<u8>),
         Pool(u8, Pairs),
-        NoPolicy(u8),
-        NoPool(u8),
+        DeletePolicy(u8),
+        DeletePool(u8),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -185,16 +185,16 @@ mod tests {
         let step = prop_oneof![
             3 => (0u8..5, pairs(), prop::option::of(0u8..3)).prop_map(|(n, l, a)| Step::Policy(n, l, a)),
             3 => (0u8..5, pairs()).prop_map(|(n, l)| Step::Pool(n, l)),
-            1 => (0u8..5).prop_map(Step::NoPolicy),
-            1 => (0u8..5).prop_map(Step::NoPool),
+            1 => (0u8..5).prop_map(Step::DeletePolicy),
+            1 => (0u8..5).prop_map(Step::DeletePool),
         ];
         prop::collection::vec(step, 1..40)
     }
 
     proptest! {
-        /// Whatever the order of changes, the index finds what asking every policy finds, and keeps nothing else.
+        /// After any sequence of changes, the index gives the same results as a search through all policies.
         #[test]
-        fn the_index_is_as_good_as_asking_everybody(steps in steps()) {
+        fn the_index_agrees_with_a_full_search(steps in steps()) {
             let mut index = PolicyIndex::default();
             let mut policies: BTreeMap<String, Arc<StoredPolicy>> = BTreeMap::new();
             let mut pools: BTreeMap<String, Arc<ProposedNodePool>> = BTreeMap::new();
@@ -202,20 +202,20 @@ mod tests {
                 match step {
                     Step::Policy(n, labels, absent) => {
                         let p = policy(&format!("p{n}"), &labels, absent);
-                        index.put_policy(p.clone());
+                        index.apply_policy(p.clone());
                         policies.insert(p.name.clone(), p);
                     }
                     Step::Pool(n, labels) => {
                         let p = pool(&format!("n{n}"), &labels);
-                        index.put_pool(p.clone());
+                        index.apply_pool(p.clone());
                         pools.insert(p.name.clone(), p);
                     }
-                    Step::NoPolicy(n) => {
-                        index.remove_policy(&format!("p{n}"));
+                    Step::DeletePolicy(n) => {
+                        index.delete_policy(&format!("p{n}"));
                         policies.remove(&format!("p{n}"));
                     }
-                    Step::NoPool(n) => {
-                        index.remove_pool(&format!("n{n}"));
+                    Step::DeletePool(n) => {
+                        index.delete_pool(&format!("n{n}"));
                         pools.remove(&format!("n{n}"));
                     }
                 }
@@ -233,7 +233,7 @@ mod tests {
                 prop_assert_eq!(found, expected);
             }
             for name in pools.keys() {
-                index.remove_pool(name);
+                index.delete_pool(name);
             }
             prop_assert!(index.by_label.is_empty());
         }

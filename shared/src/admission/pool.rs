@@ -1,4 +1,4 @@
-//! A NodePool that is to change (§10), and one of a file (§14).
+//! Judges a NodePool under all policies: a change of one (§10), or one from a file (§14).
 
 use jiff::Timestamp;
 
@@ -8,20 +8,21 @@ use super::{ProposedNodePool, StaticPools, Verdict, messages};
 use crate::feasibility::{self, Cadence, Derived, Finding, PoolFacts};
 use crate::governance::{StoredPolicy, Ungoverned, govern};
 
-/// What is to be said of a NodePool under these policies.
+/// The result of [`judge_pool`].
 #[derive(Clone, Debug, Default)]
 pub struct PoolVerdict {
-    /// The winning policy, valid or not.
+    /// The name of the policy that wins the pool, valid or not; `None` if no policy matches or several tie (§4).
     pub governed_by: Option<String>,
-    /// Why it must be refused; empty: it need not.
+    /// Why admission would refuse the pool, one message per problem; empty if it would not.
     pub refusals: Vec<String>,
-    /// The values of §2, where a valid policy governs.
+    /// The derived values of §2; `None` unless a valid policy governs the pool.
     pub derived: Option<Derived>,
-    /// The findings of §6.
+    /// The findings of §6; empty unless a valid policy governs the pool.
     pub findings: Vec<Finding>,
 }
 
-/// Judges a NodePool that has `claims` nodes under all policies there are.
+/// Judges a NodePool as if these policies were all there are, and as if it had `claims` nodes. The calendar is evaluated
+/// as of `now`.
 pub fn judge_pool<'a>(
     pool: &ProposedNodePool,
     policies: impl IntoIterator<Item = &'a StoredPolicy>,
@@ -51,7 +52,8 @@ pub fn judge_pool<'a>(
     verdict
 }
 
-/// Judges a creation (`old` is `None`) or an update: a fault is refused if this change brings it about.
+/// Judges the creation (`old` is `None`) or update of a NodePool. A problem is refused if this change introduces it, and
+/// a warning otherwise.
 pub fn judge_pool_change(
     index: &PolicyIndex,
     old: Option<&ProposedNodePool>,
@@ -62,35 +64,35 @@ pub fn judge_pool_change(
     let mut verdict = Verdict::default();
     for problem in &new.problems {
         let is_new = old.is_none_or(|old| !old.problems.contains(problem));
-        verdict.fault(is_new, problem.to_string());
+        verdict.add_problem(is_new, problem.to_string());
     }
     let before = old.map(|old| govern(&old.labels, index.policies()));
     match govern(&new.labels, index.policies()) {
         Err(Ungoverned::NoMatch) => {}
         Err(Ungoverned::Conflict(names)) => {
             let is_new = !matches!(&before, Some(Err(Ungoverned::Conflict(earlier))) if *earlier == names);
-            verdict.fault(is_new, tie(&names));
+            verdict.add_problem(is_new, tie(&names));
         }
         Err(Ungoverned::InvalidPolicy(winner)) => verdict.warnings.push(invalid(&winner)),
         Ok((winner, policy)) => {
             if new.is_static {
                 let was = old.is_some_and(|old| old.is_static) && matches!(before, Some(Ok(_)));
-                verdict.fault(!was && static_pools == StaticPools::Deny, static_pool(&winner.name));
+                verdict.add_problem(!was && static_pools == StaticPools::Deny, static_pool(&winner.name));
                 return verdict;
             }
             verdict.warnings.extend(drift(old, new));
             if old.is_none_or(|old| old.labels != new.labels || old.facts != new.facts) {
                 let cadence = Cadence::of(policy, now);
-                let found = feasibility::findings(policy, &cadence, &new.facts, []);
+                let findings = feasibility::findings(policy, &cadence, &new.facts, []);
                 let by = &winner.name;
-                verdict.warnings.extend(found.iter().map(|f| format!("RotationPolicy {by}: {}", finding(f))));
+                verdict.warnings.extend(findings.iter().map(|f| format!("RotationPolicy {by}: {}", finding(f))));
             }
         }
     }
     verdict
 }
 
-/// `expireAfter` is part of what Karpenter compares: changing it replaces every node.
+/// A warning about a change of `expireAfter`: Karpenter counts it as drift and replaces every node.
 fn drift(old: Option<&ProposedNodePool>, new: &ProposedNodePool) -> Option<String> {
     let old = old.filter(|old| old.facts.expire_after != new.facts.expire_after)?;
     let nodes = match old.facts.claims {
@@ -99,25 +101,25 @@ fn drift(old: Option<&ProposedNodePool>, new: &ProposedNodePool) -> Option<Strin
         n => format!(" ({n})"),
     };
     Some(format!(
-        "spec.template.spec.expireAfter: changing it makes every node of this NodePool{nodes} drift: Karpenter replaces them within its disruption budgets, at any hour, not in the maintenance window; a budget of nodes: \"0\" for reason Drifted holds that back"
+        "spec.template.spec.expireAfter: a change makes every node of this NodePool{nodes} drift, and Karpenter replaces drifted nodes at any hour, not only in the maintenance window; a disruption budget with nodes: \"0\" for reason Drifted prevents that"
     ))
 }
 
 fn static_pool(policy: &str) -> String {
     format!(
-        "spec.replicas: a static NodePool cannot surge, so RotationPolicy {policy} must not govern it; remove its label, or narrow the selector"
+        "spec.replicas: a static NodePool cannot surge, so RotationPolicy {policy} must not govern it; remove the pool's label, or narrow the policy's selector"
     )
 }
 
 fn tie(names: &[String]) -> String {
     format!(
-        "metadata.labels: {} are equally specific for this NodePool, so none of them would govern it and nothing would rotate; add a label to the selector of one",
+        "metadata.labels: {} are equally specific for this NodePool, so none of them would govern it and nothing would rotate; add a label to the selector of one of them",
         messages::policies(names)
     )
 }
 
 fn invalid(policy: &str) -> String {
     format!(
-        "RotationPolicy {policy} would govern this NodePool and is invalid: nothing would rotate; put it right first"
+        "RotationPolicy {policy} would govern this NodePool but is invalid, so nothing would rotate; correct the policy first"
     )
 }

@@ -1,4 +1,4 @@
-//! A NodePool as somebody wrote it.
+//! A NodePool as a user submits it, in an admission request or in a file.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +12,26 @@ use crate::{duration, instant, keys};
 /// Karpenter's own default for `expireAfter`.
 const DEFAULT_EXPIRE_AFTER: SignedDuration = SignedDuration::from_hours(720);
 
-/// A NodePool as somebody wrote it: what concerns us, and what is wrong with that.
+/// The fields of a submitted NodePool that rotation depends on, and what is wrong with them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProposedNodePool {
-    /// Its name; empty where it has none yet.
+    /// `metadata.name`; empty if there is none yet (`generateName`).
     pub name: String,
-    /// Its labels.
+    /// `metadata.labels`, by which policies select the pool.
     pub labels: BTreeMap<String, String>,
-    /// `spec.replicas` is set.
+    /// Whether `spec.replicas` is set: a static pool, which cannot be rotated.
     pub is_static: bool,
-    /// What the findings need; the claims as its status counts them.
+    /// The input of the findings (§6); the number of claims is taken from `status.resources.nodes`, 0 if absent.
     pub facts: PoolFacts,
-    /// Keys of ours in the template, which Karpenter copies to every NodeClaim.
+    /// The `noderotation.io/` labels and annotations in the template, which Karpenter copies to every new NodeClaim.
     pub template: BTreeMap<String, String>,
-    /// An unreadable `freeze`, keys of ours in the template, lifetimes that cannot be read.
+    /// What is wrong: a `freeze` or a lifetime that cannot be read, `noderotation.io/` keys in the template.
     pub problems: Vec<FieldError>,
 }
 
 impl ProposedNodePool {
-    /// Reads a NodePool of whatever shape. A relative freeze is answered with the instant that it means at `now`.
+    /// Reads a NodePool from any JSON; what cannot be read becomes a problem. For a freeze such as `72h` the problem
+    /// suggests the instant that lies so far after `now`.
     pub fn read(object: &Value, now: Timestamp) -> Self {
         let mut problems = Vec::new();
         let expire_after = match object.pointer("/spec/template/spec/expireAfter").filter(|value| !value.is_null()) {
@@ -58,15 +59,15 @@ fn lifetime(object: &Value, field: &str, may_be_never: bool, problems: &mut Vec<
     if may_be_never && text == "Never" {
         return None;
     }
-    let read = duration::parse(text);
-    if read.is_none() {
+    let parsed = duration::parse(text);
+    if parsed.is_none() {
         let instead = if may_be_never { "720h or Never" } else { "1h" };
         problems.push(FieldError::new(format!("spec.template.spec.{field}"), value, "must be a Go duration", instead));
     }
-    read
+    parsed
 }
 
-/// An unreadable freeze holds the pool for ever, so it is refused in the first place.
+/// A freeze that cannot be read freezes the pool for ever (§5.4), so it is refused.
 fn freeze_problem(object: &Value, now: Timestamp) -> Option<FieldError> {
     let value = object.pointer("/metadata/annotations")?.get(keys::FREEZE)?;
     let text = value.as_str().unwrap_or_default();
@@ -79,20 +80,20 @@ fn freeze_problem(object: &Value, now: Timestamp) -> Option<FieldError> {
         FieldError::new(
             format!("metadata.annotations[{}]", keys::FREEZE),
             quoted(text),
-            "must be an RFC 3339 instant; a relative time would be renewed by every sync",
+            "must be an RFC 3339 instant, since a GitOps sync would renew a relative time",
             instead,
         )
     })
 }
 
-/// The pool's nodes, as Karpenter counts them in its status.
+/// The number of the pool's nodes, as Karpenter reports it in the status.
 fn nodes(object: &Value) -> i64 {
     object.pointer("/status/resources/nodes").and_then(Value::as_str).and_then(|n| n.parse().ok()).unwrap_or_default()
 }
 
 const TEMPLATE_MAPS: [&str; 2] = ["labels", "annotations"];
 
-/// Our keys in one map of the template.
+/// The `noderotation.io/` keys in one map of the template.
 fn template_keys<'a>(object: &'a Value, map: &str) -> impl Iterator<Item = (String, String)> + use<'a> {
     let fields = object.pointer(&format!("/spec/template/metadata/{map}")).and_then(Value::as_object);
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -103,17 +104,17 @@ fn template_keys<'a>(object: &'a Value, map: &str) -> impl Iterator<Item = (Stri
         .map(move |(key, value)| (key.clone(), text(value)))
 }
 
-/// Our keys in a template would land on every new NodeClaim.
+/// Karpenter would copy `noderotation.io/` keys in the template to every new NodeClaim.
 fn template_problems(object: &Value) -> Vec<FieldError> {
-    let found = |map: &'static str| {
+    let problems = |map: &'static str| {
         template_keys(object, map).map(move |(key, value)| {
             FieldError::new(
                 format!("spec.template.metadata.{map}[{key}]"),
                 quoted(&value),
-                "would be copied to every new NodeClaim and Node, whose rotation it would falsify",
-                "nothing here: the key belongs on the NodePool or NodeClaim that it is meant for",
+                "would be copied to every new NodeClaim and Node and corrupt their rotation state",
+                "the key on the NodePool or NodeClaim that it is meant for, not in the template",
             )
         })
     };
-    TEMPLATE_MAPS.into_iter().flat_map(found).collect()
+    TEMPLATE_MAPS.into_iter().flat_map(problems).collect()
 }

@@ -1,13 +1,14 @@
 //! The RotationPolicy resource, `noderotation.io/v1alpha1` (§3).
 //!
-//! The CustomResourceDefinition is generated from these types (`crd()`); what one object can show is enforced by its
-//! schema and CEL rules (`api::schema`) and again by [`crate::policy::Policy::try_from`]. No rule may ever *error*: an
-//! error blocks even the removal of a finalizer from an object that was stored before the rule.
+//! [`crd`] generates the CustomResourceDefinition from these types. Everything that can be validated by looking at one
+//! object is enforced twice: by the schema and CEL rules (`api::schema`) and by [`crate::policy::Policy::try_from`].
+//! No rule may ever *error*: an error blocks even the removal of a finalizer from an object that was stored before the
+//! rule existed.
 
 mod schema;
 mod structure;
 
-pub use structure::{sound_parts, spec_schema, structural_problems};
+pub use structure::{spec_schema, structural_problems, valid_parts};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
@@ -16,9 +17,9 @@ use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The API group.
+/// The API group of RotationPolicy.
 pub const GROUP: &str = "noderotation.io";
-/// The API version.
+/// The API version of RotationPolicy.
 pub const VERSION: &str = "v1alpha1";
 
 /// When and how the nodes of the selected NodePools are rotated.
@@ -48,83 +49,90 @@ pub const VERSION: &str = "v1alpha1";
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RotationPolicySpec {
-    /// Which NodePools; a standard label selector, `{}` is the catch-all. The policy with the most label-key
-    /// constraints governs; two at the highest number govern nothing.
+    /// Selects the NodePools by label; `{}` selects all. Of several policies the one with the most label-key constraints
+    /// governs; if two have the same highest number, neither governs.
     #[schemars(schema_with = "schema::selector")]
     pub node_pool_selector: LabelSelector,
-    /// `auto`: a node is due early enough to be offered minRotationChances windows before it expires. Or the age, a
-    /// Go duration, at which it is due.
+    /// The age at which a node is due for rotation, as a Go duration. `auto` means: early enough for
+    /// minRotationChances windows before the node expires.
     #[serde(default = "defaults::auto")]
     #[schemars(schema_with = "schema::age_threshold")]
     pub age_threshold: String,
-    /// How many windows each node shall be offered before it expires.
+    /// The number of windows that every node is offered before it expires; 1 or more.
     #[serde(default = "defaults::two")]
     #[schemars(schema_with = "schema::chances")]
     pub min_rotation_chances: i32,
-    /// When rotations may start: the union of these.
+    /// The windows in which rotations may start; they may overlap.
     #[schemars(schema_with = "schema::windows")]
     pub maintenance_windows: Vec<MaintenanceWindow>,
-    /// Stretches of time during which no rotation starts.
+    /// Periods in which no rotation starts, such as holidays.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::exclusions")]
     pub exclusions: Vec<ExclusionSpec>,
-    /// Holds every governed NodePool, like a freeze without end.
+    /// Stops rotations in every governed NodePool, like a freeze without an end.
     #[serde(default)]
     pub suspend: bool,
-    /// How replacement capacity is reserved.
+    /// How replacement capacity is reserved, and the pauses around a rotation.
     #[serde(default)]
     pub surge: SurgeSpec,
-    /// Reserved; only `enabled: false` is accepted.
+    /// Reserved for a later version; only `enabled: false` is accepted.
     #[serde(default)]
     pub pre_pull: PrePullSpec,
 }
 
-/// One recurring window.
+/// A weekly recurring window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MaintenanceWindow {
-    /// An IANA time zone name such as Asia/Tokyo.
+    /// The IANA name of the time zone, such as Asia/Tokyo.
     #[schemars(schema_with = "schema::zone")]
     pub timezone: String,
     /// The days on which the window opens.
     #[schemars(schema_with = "schema::days")]
     pub days: Vec<DayName>,
-    /// `HH:MM`, 24-hour.
+    /// The time at which the window opens: `HH:MM`, 24-hour clock.
     #[schemars(schema_with = "schema::start")]
     pub start: String,
-    /// `HH:MM` or `24:00`; earlier than start means the next day.
+    /// The time at which the window closes: `HH:MM`, 24-hour clock, or `24:00`. If it is earlier than start, the window
+    /// closes on the next day.
     #[schemars(schema_with = "schema::end")]
     pub end: String,
 }
 
 /// A day of the week.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[allow(missing_docs, reason = "the names say it")]
 pub enum DayName {
+    /// Monday.
     Mon,
+    /// Tuesday.
     Tue,
+    /// Wednesday.
     Wed,
+    /// Thursday.
     Thu,
+    /// Friday.
     Fri,
+    /// Saturday.
     Sat,
+    /// Sunday.
     Sun,
 }
 
-/// One stretch of time without starts.
+/// A period in which no rotation starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExclusionSpec {
-    /// What people call it.
+    /// A name for display.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::exclusion_name")]
     pub name: Option<String>,
-    /// An IANA time zone name such as Asia/Tokyo.
+    /// The IANA name of the time zone, such as Asia/Tokyo.
     #[schemars(schema_with = "schema::zone")]
     pub timezone: String,
-    /// A date (2026-12-26) or a local date-time (2026-12-26T22:00).
+    /// The beginning: a date (2026-12-26) or a local date-time (2026-12-26T22:00).
     #[schemars(schema_with = "schema::moment")]
     pub from: String,
-    /// A date, included in full, or a local date-time, excluded.
+    /// The end: a date, which is included in full, or a local date-time.
     #[schemars(schema_with = "schema::moment")]
     pub until: String,
 }
@@ -133,44 +141,44 @@ pub struct ExclusionSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SurgeSpec {
-    /// Nodes of a pool in rotation at a time; exactly 1 in v1alpha1.
+    /// The number of nodes of a NodePool that are rotated at the same time; must be 1 in v1alpha1.
     #[serde(default = "defaults::one")]
     #[schemars(schema_with = "schema::max_unavailable")]
     pub max_unavailable: i32,
-    /// How long the replacement may take to become Ready before the attempt is rolled back.
+    /// How long the replacement may take to become Ready; then the attempt is rolled back.
     #[serde(default = "defaults::ready_timeout")]
     #[schemars(schema_with = "schema::ready_timeout")]
     pub ready_timeout: String,
-    /// The pool's pause after a success.
+    /// The pause of a NodePool after a successful rotation; may be 0s.
     #[serde(default = "defaults::cooldown_after")]
     #[schemars(schema_with = "schema::cooldown_after")]
     pub cooldown_after: String,
-    /// A node's pause after its first failure, doubled up to eightfold.
+    /// The pause before a failed node is tried again; it doubles with every failure, up to eight times this value.
     #[serde(default = "defaults::retry_backoff")]
     #[schemars(schema_with = "schema::retry_backoff")]
     pub retry_backoff: String,
-    /// The pool's pause after a failure; unset: the larger of 10m and cooldownAfter.
+    /// The pause of a NodePool after a failed rotation. Defaults to 10m or cooldownAfter, whichever is longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::positive_duration")]
     pub failure_pause: Option<String>,
-    /// How long a drain is expected to take; unset: the smaller of terminationGracePeriod and 10m.
+    /// How long a drain is expected to take. Defaults to 10m or terminationGracePeriod, whichever is shorter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::positive_duration")]
     pub drain_estimate: Option<String>,
-    /// How long provisioning is expected to take; unset: the smaller of readyTimeout and 5m.
+    /// How long provisioning a node is expected to take. Defaults to 5m or readyTimeout, whichever is shorter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::positive_duration")]
     pub provisioning_estimate: Option<String>,
-    /// What the replacement has in common with the old node.
+    /// The labels that the replacement shares with the old node.
     #[serde(default)]
     pub match_node_requirements: MatchNodeRequirements,
-    /// Rotates without a surge when the deadline leaves no time for one.
+    /// Rotates a node without a surge if too little time for a surge is left before it expires.
     #[serde(default)]
     pub forceful_fallback: Switch,
-    /// Reserves the old node's whole cpu and memory.
+    /// Reserves the cpu and memory of the whole old node, not only what its Pods request.
     #[serde(default)]
     pub whole_node_reservation: Switch,
-    /// Hints the scheduler to the reserved node.
+    /// Nominates the reserved node to the scheduler for the evicted Pods.
     #[serde(default)]
     pub nomination: Switch,
 }
@@ -178,25 +186,25 @@ pub struct SurgeSpec {
 /// Label keys whose values the replacement shares with the old node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MatchNodeRequirements {
-    /// Keys that must agree.
+    /// Label keys whose values must be the same.
     #[serde(default = "defaults::required_keys")]
     #[schemars(schema_with = "schema::required_keys")]
     pub required: Vec<String>,
-    /// Keys that should agree.
+    /// Label keys whose values should be the same if possible.
     #[serde(default)]
     #[schemars(schema_with = "schema::preferred_keys")]
     pub preferred: Vec<String>,
 }
 
-/// An opt-in.
+/// An optional feature.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Switch {
-    /// Off unless set.
+    /// Whether the feature is on.
     #[serde(default)]
     pub enabled: bool,
 }
 
-/// Reserved for pulling images ahead.
+/// Reserved for pulling images before a rotation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PrePullSpec {
     /// Only `false` is accepted in v1alpha1.
@@ -205,40 +213,40 @@ pub struct PrePullSpec {
     pub enabled: bool,
 }
 
-/// What the controller observed. Nothing decides from it.
+/// What the controller observed. Informational only: no decision depends on it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RotationPolicyStatus {
-    /// The generation that was read.
+    /// The metadata.generation that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The NodePools that this policy wins.
+    /// The NodePools that this policy governs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::name_set")]
     pub matched_node_pools: Vec<String>,
-    /// Those of them with a rotation in flight.
+    /// The governed NodePools with a rotation in flight.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::name_set")]
     pub rotating_node_pools: Vec<String>,
-    /// NodeClaims that are eligible now, windows and pauses aside.
+    /// The number of NodeClaims that are eligible for rotation now, regardless of windows and pauses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidates: Option<i32>,
     /// The window that is open, or the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_window: Option<NextWindow>,
-    /// `Ready` with reason Accepted, Invalid or Conflict.
+    /// The condition `Ready`, with reason Accepted, Invalid or Conflict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 }
 
-/// One occurrence of the window; a window that never closes has neither end.
+/// One occurrence of the maintenance windows; both fields are absent if the windows never close.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NextWindow {
-    /// When it opens or opened.
+    /// When the occurrence opens or opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opens: Option<Time>,
-    /// When it closes.
+    /// When the occurrence closes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closes: Option<Time>,
 }
@@ -292,12 +300,12 @@ impl Default for MatchNodeRequirements {
     }
 }
 
-/// The CustomResourceDefinition, as the chart ships it.
+/// Generates the CustomResourceDefinition that the chart ships.
 pub fn crd() -> CustomResourceDefinition {
     let mut crd = RotationPolicy::crd();
     for version in &mut crd.spec.versions {
         if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
-            schema::settle(schema);
+            schema::finish(schema);
         }
     }
     crd

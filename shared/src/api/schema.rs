@@ -1,8 +1,8 @@
-//! The leaves of the CRD's schema with their CEL rules (§3).
+//! The schema of single fields of the CRD, with their CEL rules (§3).
 //!
-//! Every rule states what it means twice, as `message` (used when a rule cannot be evaluated) and, where the value
-//! helps, as `messageExpression`. None of them can error: digits are limited so that no duration overflows, dates
-//! are compared as text, and a zone is looked up only once its shape is right.
+//! Every rule has a `message` (used if the expression fails) and, where showing the value helps, a `messageExpression`.
+//! No rule can error: digits are limited so that no duration overflows, dates are compared as text, and time zones are
+//! compared with a list of names.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{JSON, JSONSchemaProps};
 use schemars::generate::SchemaGenerator;
@@ -20,15 +20,15 @@ fn schema(value: Value) -> Schema {
     Schema::try_from(value).unwrap_or_default()
 }
 
-/// `value` as a schema with these CEL rules.
-fn ruled(mut value: Value, rules: Value) -> Schema {
+/// The schema `value` with these CEL rules.
+fn with_rules(mut value: Value, rules: Value) -> Schema {
     if let Some(object) = value.as_object_mut() {
         object.insert("x-kubernetes-validations".into(), rules);
     }
     schema(value)
 }
 
-fn described(schema: Schema, description: &str) -> Schema {
+fn with_description(schema: Schema, description: &str) -> Schema {
     let mut schema = schema;
     schema.insert("description".into(), description.into());
     schema
@@ -36,7 +36,7 @@ fn described(schema: Schema, description: &str) -> Schema {
 
 fn duration(condition: &str, text: &str, example: &str) -> Schema {
     let rule = condition.replace("{go}", &format!("self.matches(\"{DURATION}\")"));
-    ruled(
+    with_rules(
         json!({"x-kubernetes-int-or-string": true, "maxLength": 32}),
         json!([{
             "rule": format!("type(self) == string && ({rule})"),
@@ -88,17 +88,17 @@ pub fn max_unavailable(_: &mut SchemaGenerator) -> Schema {
 }
 
 pub fn pre_pull_enabled(_: &mut SchemaGenerator) -> Schema {
-    ruled(
+    with_rules(
         json!({"type": "boolean", "default": false}),
         json!([{"rule": "self == false", "message": "only false is accepted in v1alpha1"}]),
     )
 }
 
-/// The names that the bundled database knows stand in the rule itself: the API server's own look-up (`getHours`) asks
-/// its host's database, accepts file names and offsets, and errors on an unknown zone.
+/// The rule itself lists the names of the bundled database: the API server's own look-up (`getHours`) uses its host's
+/// database, accepts file names and offsets, and errors on an unknown zone.
 pub fn zone(_: &mut SchemaGenerator) -> Schema {
     let names: Vec<String> = zone::names().map(|name| format!("'{name}'")).collect();
-    ruled(
+    with_rules(
         json!({"x-kubernetes-int-or-string": true, "minLength": 1, "maxLength": 64}),
         json!([{
             "rule": format!("self in [{}]", names.join(",")),
@@ -115,22 +115,25 @@ pub fn days(g: &mut SchemaGenerator) -> Schema {
     }))
 }
 
-/// A number is let through by the type and refused by the rule: with a plain string the comparison of start and end
-/// would error on a number that was stored before the rule, and an error blocks every later write of the object.
+/// The type accepts a number and the rule refuses it. With type `string`, the comparison of start and end would error on
+/// a number that was stored before the rule existed, and an error blocks every later write of the object.
 fn clock(pattern: &str, example: &str) -> Schema {
-    ruled(
+    with_rules(
         json!({"x-kubernetes-int-or-string": true, "maxLength": 5, "pattern": pattern}),
         json!([{"rule": "type(self) == string", "message": format!("must be HH:MM in quotes, such as {example}")}]),
     )
 }
 
 pub fn start(_: &mut SchemaGenerator) -> Schema {
-    described(clock("^([01][0-9]|2[0-3]):[0-5][0-9]$", "\"02:00\""), "`HH:MM`, 24-hour.")
+    with_description(
+        clock("^([01][0-9]|2[0-3]):[0-5][0-9]$", "\"02:00\""),
+        "The time at which the window opens: `HH:MM`, 24-hour clock.",
+    )
 }
 
 pub fn end(_: &mut SchemaGenerator) -> Schema {
-    let about = "`HH:MM` or `24:00`; earlier than start means the next day.";
-    described(clock("^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$", "\"06:00\""), about)
+    let description = "The time at which the window closes: `HH:MM`, 24-hour clock, or `24:00`. If it is earlier than start, the window closes on the next day.";
+    with_description(clock("^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$", "\"06:00\""), description)
 }
 
 pub fn windows(g: &mut SchemaGenerator) -> Schema {
@@ -139,7 +142,7 @@ pub fn windows(g: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-validations".into(),
         json!([{
             "rule": "!has(self.start) || !has(self.end) || self.start != self.end",
-            "message": "start and end are equal: for the whole day write \"00:00\" and \"24:00\"",
+            "message": "start and end must differ; for the whole day write \"00:00\" and \"24:00\"",
             "fieldPath": ".end",
         }]),
     );
@@ -152,7 +155,7 @@ pub fn exclusion_name(_: &mut SchemaGenerator) -> Schema {
 
 pub fn moment(_: &mut SchemaGenerator) -> Schema {
     let shape = "^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])(T([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?)?$";
-    ruled(
+    with_rules(
         json!({"type": "string", "maxLength": 19}),
         json!([{
             "rule": format!(
@@ -175,7 +178,7 @@ pub fn exclusions(g: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-validations".into(),
         json!([{
             "rule": format!("!has(self.from) || !has(self.until) || {} < {}", padded("from", "00:00"), padded("until", "24:00")),
-            "message": "until must be later than from (a date counts in full)",
+            "message": "until must be later than from (a date includes the whole day)",
             "fieldPath": ".until",
         }]),
     );
@@ -199,11 +202,11 @@ fn key_set(default: &Value) -> Schema {
 }
 
 pub fn required_keys(_: &mut SchemaGenerator) -> Schema {
-    described(key_set(&json!(defaults::required_keys())), "Keys that must agree.")
+    with_description(key_set(&json!(defaults::required_keys())), "Label keys whose values must be the same.")
 }
 
 pub fn preferred_keys(_: &mut SchemaGenerator) -> Schema {
-    described(key_set(&json!([])), "Keys that should agree.")
+    with_description(key_set(&json!([])), "Label keys whose values should be the same if possible.")
 }
 
 pub fn selector(_: &mut SchemaGenerator) -> Schema {
@@ -272,12 +275,12 @@ pub fn conditions(g: &mut SchemaGenerator) -> Schema {
     }))
 }
 
-/// Nested defaults apply only where every parent has a default itself, and a structural schema knows no
-/// `nullable` beside a rule that would then see a null.
-pub fn settle(schema: &mut JSONSchemaProps) {
+/// Gives every optional map the default `{}`, because the API server applies nested defaults only if every parent has a
+/// default, and removes `nullable`, because a CEL rule would then have to handle null.
+pub fn finish(schema: &mut JSONSchemaProps) {
     if let Some(properties) = &mut schema.properties {
         for property in properties.values_mut() {
-            settle(property);
+            finish(property);
         }
         let some_default = properties.values().any(|p| p.default.is_some());
         let required = schema.required.as_ref().is_some_and(|r| !r.is_empty());

@@ -1,5 +1,5 @@
-//! What is wrong with an object's structure, judged by the CRD's own schema: types, required and unknown fields,
-//! enumerations, bounds, patterns. So the offline check and the API server cannot disagree about them.
+//! Validates the structure of a policy's `spec` with the CRD's own schema: types, required and unknown fields,
+//! enumerations and bounds. So the offline check and the API server cannot disagree about them.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::field_error::FieldError;
 
-/// What is judged here of a schema; descriptions and CEL rules are the API server's.
+/// The part of an OpenAPI schema that is validated here. Descriptions and CEL rules are left to the API server.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Schema {
@@ -24,7 +24,7 @@ struct Schema {
     #[serde(skip_serializing_if = "Option::is_none")]
     items: Option<Box<Schema>>,
     #[serde(rename = "enum", skip_serializing_if = "Vec::is_empty")]
-    words: Vec<Value>,
+    allowed: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     default: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,18 +47,19 @@ struct Schema {
     list_type: Option<String>,
 }
 
-/// Taken from the CRD by `make crd`. Building the whole CRD in a running program costs two megabytes for six kilobytes.
+/// The schema of `spec`, extracted from the CRD by `make crd`. Generating the CRD at run time would take two megabytes of
+/// memory for these six kilobytes.
 static SPEC: LazyLock<Option<Schema>> = LazyLock::new(|| serde_json::from_str(include_str!("spec-schema.json")).ok());
 
-/// What `spec-schema.json` has to hold.
+/// The content of `spec-schema.json`: the validated part of the CRD's schema for `spec`. Written by `make crd`.
 pub fn spec_schema() -> Value {
     let crd = serde_json::to_value(super::crd()).unwrap_or_default();
     let spec = crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec").cloned().unwrap_or_default();
-    let judged: Result<Schema, _> = serde_json::from_value(spec);
-    judged.and_then(serde_json::to_value).unwrap_or_default()
+    let validated: Result<Schema, _> = serde_json::from_value(spec);
+    validated.and_then(serde_json::to_value).unwrap_or_default()
 }
 
-/// Every structural problem of a policy's `spec`, each with its path. Missing fields with a default are no problem.
+/// Every structural problem of a policy's `spec`, 256 at most. A missing field that has a default is not a problem.
 pub fn structural_problems(spec: &Value) -> Vec<FieldError> {
     let mut problems = Vec::new();
     if let Some(schema) = SPEC.as_ref() {
@@ -67,16 +68,16 @@ pub fn structural_problems(spec: &Value) -> Vec<FieldError> {
     problems
 }
 
-/// The parts of a `spec` that are sound in structure; stand-ins where something required is not. What its meaning is can so
-/// be judged although something else is wrong.
-pub fn sound_parts(spec: &Value) -> Value {
-    SPEC.as_ref().and_then(|schema| sound(schema, spec, "spec")).unwrap_or_default()
+/// The structurally valid parts of a `spec`, with stand-ins for invalid required fields. So the meaning of the valid
+/// fields can be checked although other fields are wrong.
+pub fn valid_parts(spec: &Value) -> Value {
+    SPEC.as_ref().and_then(|schema| valid_part(schema, spec, "spec")).unwrap_or_default()
 }
 
-fn sound(schema: &Schema, value: &Value, name: &str) -> Option<Value> {
-    let wanted = schema.kind.as_deref().unwrap_or("string");
-    let is_known = schema.words.is_empty() || schema.words.contains(value);
-    if !is_of(value, wanted) || !is_known || is_out_of_bounds(schema, value) {
+fn valid_part(schema: &Schema, value: &Value, name: &str) -> Option<Value> {
+    let expected = schema.kind.as_deref().unwrap_or("string");
+    let is_allowed = schema.allowed.is_empty() || schema.allowed.contains(value);
+    if !has_type(value, expected) || !is_allowed || is_out_of_bounds(schema, value) {
         return stand_in(name);
     }
     match value {
@@ -85,7 +86,7 @@ fn sound(schema: &Schema, value: &Value, name: &str) -> Option<Value> {
             let kept = fields
                 .iter()
                 .take(MOST)
-                .filter_map(|(field, value)| Some((field.clone(), sound(field_schema(field)?, value, field)?)));
+                .filter_map(|(field, value)| Some((field.clone(), valid_part(field_schema(field)?, value, field)?)));
             let mut kept: serde_json::Map<String, Value> = kept.collect();
             for field in &schema.required {
                 if let (false, Some(value)) = (kept.contains_key(field), stand_in(field)) {
@@ -97,7 +98,7 @@ fn sound(schema: &Schema, value: &Value, name: &str) -> Option<Value> {
         Value::Array(items) => match &schema.items {
             Some(item) => {
                 let kept: Vec<Value> =
-                    items.iter().take(most_items(schema)).filter_map(|value| sound(item, value, "")).collect();
+                    items.iter().take(most_items(schema)).filter_map(|value| valid_part(item, value, "")).collect();
                 if kept.is_empty() && schema.min_items.is_some() { stand_in(name) } else { Some(Value::Array(kept)) }
             }
             _ => None,
@@ -106,7 +107,8 @@ fn sound(schema: &Schema, value: &Value, name: &str) -> Option<Value> {
     }
 }
 
-/// Something right in the place of a required field that is not; unlikely enough not to meet what stands beside it.
+/// A valid value for a required field that is missing or invalid. It must not cause a problem together with the other
+/// fields: `03:33` is hardly ever the other end of a window.
 fn stand_in(name: &str) -> Option<Value> {
     let window = json!({"timezone": "UTC", "days": ["Mon"], "start": "03:33", "end": "03:34"});
     match name {
@@ -121,7 +123,7 @@ fn stand_in(name: &str) -> Option<Value> {
     }
 }
 
-/// More problems, or entries of a list without a bound of its own, are not looked for.
+/// The limit on reported problems, and on the entries that are checked of a list without a limit of its own.
 const MOST: usize = 256;
 
 fn most_items(schema: &Schema) -> usize {
@@ -133,30 +135,30 @@ fn walk(schema: &Schema, value: &Value, path: &str, is_required: bool, problems:
         return;
     }
     if value.is_null() && (schema.default.is_some() || !is_required) {
-        return; // the API server puts the default there, or drops it
+        return; // the API server replaces null with the default, or drops it
     }
-    // int-or-string is there for the CEL rules' sake; a number is refused by them
-    let wanted = schema.kind.as_deref().unwrap_or("string");
+    // a field without a type is int-or-string, whose CEL rule accepts only strings
+    let expected = schema.kind.as_deref().unwrap_or("string");
     if let (true, Some(instead)) = (value.is_null(), stand_in(path.rsplit('.').next().unwrap_or_default())) {
         problems.push(FieldError::new(path, "", "is required", instead.to_string()));
         return;
     }
-    if !is_of(value, wanted) {
+    if !has_type(value, expected) {
         problems.push(FieldError::new(
             path,
             shortened(value),
-            format!("must be {}", article(wanted)),
-            example(schema, wanted),
+            format!("must be {}", type_name(expected)),
+            example(schema, expected),
         ));
         return;
     }
-    if !schema.words.is_empty() {
-        if !schema.words.contains(value) {
-            let names: Vec<String> = schema.words.iter().map(ToString::to_string).collect();
+    if !schema.allowed.is_empty() {
+        if !schema.allowed.contains(value) {
+            let names: Vec<String> = schema.allowed.iter().map(ToString::to_string).collect();
             problems.push(FieldError::new(
                 path,
                 shortened(value),
-                "not one of the known words",
+                "is not an allowed value",
                 format!("one of {}", names.join(", ")),
             ));
         }
@@ -194,19 +196,19 @@ fn object(schema: &Schema, fields: &serde_json::Map<String, Value>, path: &str, 
                 walk(field, value, &format!("{path}.{name}"), schema.required.contains(name), problems);
             }
             (None, Some(field)) => walk(field, value, &format!("{path}.{name}"), true, problems),
-            (None, _) => problems.push(unknown(schema, name, path)),
+            (None, _) => problems.push(unknown_field(schema, name, path)),
         }
     }
 }
 
-fn unknown(schema: &Schema, name: &str, path: &str) -> FieldError {
-    let known: Vec<&str> = schema.properties.keys().map(String::as_str).collect();
-    let near = known.iter().find(|known| {
-        let (a, b) = (known.to_ascii_lowercase(), name.to_ascii_lowercase());
+fn unknown_field(schema: &Schema, name: &str, path: &str) -> FieldError {
+    let fields: Vec<&str> = schema.properties.keys().map(String::as_str).collect();
+    let similar = fields.iter().find(|field| {
+        let (a, b) = (field.to_ascii_lowercase(), name.to_ascii_lowercase());
         a == b || a.trim_end_matches('s') == b.trim_end_matches('s') || a.replace('_', "") == b.replace(['_', '-'], "")
     });
-    let instead = near.map_or_else(|| format!("one of {}", known.join(", ")), |near| (*near).to_owned());
-    FieldError::new(format!("{path}.{name}"), "", "there is no such field", instead)
+    let instead = similar.map_or_else(|| format!("one of {}", fields.join(", ")), |field| (*field).to_owned());
+    FieldError::new(format!("{path}.{name}"), "", "is not a known field", instead)
 }
 
 fn array(schema: &Schema, items: &[Value], path: &str, problems: &mut Vec<FieldError>) {
@@ -225,7 +227,12 @@ fn array(schema: &Schema, items: &[Value], path: &str, problems: &mut Vec<FieldE
     if schema.list_type.as_deref() == Some("set") {
         for (i, item) in items.iter().take(most_items(schema)).enumerate() {
             if items.iter().take(i).any(|earlier| earlier == item) {
-                problems.push(FieldError::new(format!("{path}[{i}]"), item, "stands there twice", "each only once"));
+                problems.push(FieldError::new(
+                    format!("{path}[{i}]"),
+                    item,
+                    "is listed more than once",
+                    "each entry once",
+                ));
             }
         }
     }
@@ -253,7 +260,7 @@ fn bounds(schema: &Schema, number: f64, value: &Value, path: &str, problems: &mu
         } else {
             format!("a number from {least} to {most}")
         };
-        problems.push(FieldError::new(path, value, "out of range", instead));
+        problems.push(FieldError::new(path, value, "is out of range", instead));
     }
 }
 
@@ -264,16 +271,16 @@ fn length(schema: &Schema, text: &str, path: &str, problems: &mut Vec<FieldError
             path,
             format!("{count} characters"),
             format!("at most {most} are allowed"),
-            "a shorter text",
+            "a shorter string",
         ));
     }
     if schema.min_length.is_some_and(|least| count < least) {
-        problems.push(FieldError::new(path, "\"\"", "must not be empty", "a text"));
+        problems.push(FieldError::new(path, "\"\"", "must not be empty", "some text"));
     }
 }
 
-fn is_of(value: &Value, wanted: &str) -> bool {
-    match wanted {
+fn has_type(value: &Value, expected: &str) -> bool {
+    match expected {
         "object" => value.is_object(),
         "array" => value.is_array(),
         "string" => value.is_string(),
@@ -284,31 +291,31 @@ fn is_of(value: &Value, wanted: &str) -> bool {
     }
 }
 
-fn article(wanted: &str) -> String {
-    match wanted {
+fn type_name(expected: &str) -> String {
+    match expected {
         "object" => "a map of fields".into(),
         "array" => "a list".into(),
         "integer" => "a whole number".into(),
         "boolean" => "true or false".into(),
-        "string" => "a text".into(),
-        _ => format!("a {wanted}"),
+        "string" => "a string".into(),
+        _ => format!("a {expected}"),
     }
 }
 
-fn example(schema: &Schema, wanted: &str) -> String {
+fn example(schema: &Schema, expected: &str) -> String {
     if let Some(default) = &schema.default {
         return default.to_string();
     }
-    match wanted {
+    match expected {
         "object" => "{}".into(),
         "array" => "a list, each entry on a line that begins with \"- \"".into(),
         "integer" => "a whole number without quotes".into(),
         "boolean" => "true or false, without quotes".into(),
-        _ => "a text in quotes".into(),
+        _ => "a string in quotes".into(),
     }
 }
 
-/// The value, cut where it would fill a screen.
+/// The value as JSON, cut to 60 characters.
 fn shortened(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(60) {

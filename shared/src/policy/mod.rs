@@ -1,7 +1,7 @@
-//! Policy text becomes a [`Policy`] once; afterwards nothing is optional or unparsed (§3).
+//! Parses and validates a policy's `spec` into a [`Policy`], with every default filled in (§3).
 //!
-//! [`Policy::try_from`] collects *every* problem with its field path. It says the same as the CRD's schema and CEL
-//! rules; `tests/` holds the table that both must agree on.
+//! [`Policy::try_from`] collects *every* problem with its field path. It accepts and refuses the same values as the CRD's
+//! schema and CEL rules; `tests/tests/policies.rs` compares the two.
 
 mod selector;
 
@@ -11,98 +11,99 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::api::{
-    DayName, ExclusionSpec, MaintenanceWindow, RotationPolicySpec, SurgeSpec, sound_parts, structural_problems,
+    DayName, ExclusionSpec, MaintenanceWindow, RotationPolicySpec, SurgeSpec, structural_problems, valid_parts,
 };
 use crate::field_error::{FieldError, FieldErrors, quoted};
 use crate::schedule::{Clock, Day, Entry, Exclusion, Moment, Schedule};
 use crate::{duration, keys, zone};
 use selector::selector_problems;
 
-/// A RotationPolicy whose every field has been read and found right.
+/// A valid RotationPolicy, parsed.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// When a node is due.
+    /// `ageThreshold`: when a node is due.
     pub threshold: Threshold,
-    /// `K`, at least 1.
+    /// `K` (`minRotationChances`), at least 1.
     pub chances: i64,
-    /// When rotations may start.
+    /// When rotations may start: the maintenance windows minus the exclusions.
     pub schedule: Schedule,
-    /// The exclusions with their names, for display; the schedule has them already.
+    /// The exclusions with their names, for display; the schedule already takes them into account.
     pub exclusions: Vec<Exclusion>,
-    /// Holds every governed pool.
+    /// Whether all rotations in the governed NodePools are suspended (§5.4).
     pub suspend: bool,
-    /// Surge settings.
+    /// How a rotation is carried out.
     pub surge: Surge,
-    /// What is right but likely not meant.
+    /// Valid values that are probably not what the author means, such as the zone `Etc/GMT+9`.
     pub warnings: Vec<FieldError>,
 }
 
 /// When a node is due (§7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threshold {
-    /// Early enough for `K` chances.
+    /// `auto`: early enough for `K` chances before the node expires.
     Auto,
-    /// At this age.
+    /// As soon as the node is older than this; above zero.
     Override(SignedDuration),
 }
 
-/// Surge settings, defaults of §3 filled in; what depends on the pool stays optional.
+/// `spec.surge` with the defaults of §3 filled in, except for defaults that depend on the NodePool.
 #[derive(Clone, Debug)]
 pub struct Surge {
-    /// From `started-at` to rollback.
+    /// How long the replacement may take to become Ready, from `started-at` on; above zero.
     pub ready_timeout: SignedDuration,
-    /// Gate A.
+    /// The pool's pause after a success (gate A); zero or more.
     pub cooldown_after: SignedDuration,
-    /// Gate B: as given, or `max(10m, cooldownAfter)`.
+    /// The pool's pause after a failure (gate B); above zero. Defaults to `max(10m, cooldownAfter)`.
     pub failure_pause: SignedDuration,
-    /// The first backoff of a claim.
+    /// A claim's backoff after its first failure; above zero.
     pub retry_backoff: SignedDuration,
-    /// As given; otherwise `min(tGP, 10m)`.
+    /// How long a drain is expected to take; `None` stands for `min(tGP, 10m)`.
     pub drain_estimate: Option<SignedDuration>,
-    /// As given; otherwise `min(readyTimeout, 5m)`.
+    /// How long provisioning is expected to take; `None` stands for `min(readyTimeout, 5m)`.
     pub provisioning_estimate: Option<SignedDuration>,
-    /// Label keys that must agree.
+    /// Label keys whose values the replacement must share with the old node.
     pub required: Vec<String>,
-    /// Label keys that should agree; none that is also required.
+    /// Label keys whose values the replacement should share with the old node; without the required ones.
     pub preferred: Vec<String>,
-    /// §9.6.
+    /// Whether a node is rotated without a surge if too little time is left for one (§9.6).
     pub forceful_fallback: bool,
-    /// §9.3.
+    /// Whether the whole old node's cpu and memory are reserved (§9.3).
     pub whole_node_reservation: bool,
-    /// §12.
+    /// Whether the reserved node is nominated to the scheduler (§12).
     pub nomination: bool,
 }
 
 impl Policy {
-    /// Reads the `spec` of an object of whatever shape: structure first, then meaning.
+    /// Parses a policy's `spec` from any JSON. The error lists every problem: first those of the structure (missing and
+    /// unknown fields, wrong types), then those of the values.
     pub fn from_json(spec: &Value) -> Result<Self, FieldErrors> {
         let mut problems = structural_problems(spec);
-        let read = if problems.is_empty() { without_nulls(spec) } else { sound_parts(spec) };
-        let meaning = match serde_json::from_value::<RotationPolicySpec>(read) {
-            Ok(typed) => Self::try_from(&typed),
+        let typed = if problems.is_empty() { without_nulls(spec) } else { valid_parts(spec) };
+        let parsed = match serde_json::from_value::<RotationPolicySpec>(typed) {
+            Ok(spec) => Self::try_from(&spec),
             Err(error) => {
                 Err(FieldErrors(vec![FieldError::new("spec", "", error.to_string(), "a RotationPolicy's spec")]))
             }
         };
-        match meaning {
+        match parsed {
             Ok(policy) if problems.is_empty() => return Ok(policy),
             Ok(_) => {}
             Err(more) => {
-                let structure: Vec<String> = problems.iter().map(|p| p.path.clone()).collect();
-                let is_told = |path: &str| {
-                    structure.iter().any(|told| {
-                        path.strip_prefix(told.as_str())
+                let reported: Vec<String> = problems.iter().map(|p| p.path.clone()).collect();
+                let is_reported = |path: &str| {
+                    reported.iter().any(|parent| {
+                        path.strip_prefix(parent.as_str())
                             .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
                     })
                 };
-                problems.extend(more.0.into_iter().filter(|problem| !is_told(&problem.path)));
+                problems.extend(more.0.into_iter().filter(|problem| !is_reported(&problem.path)));
             }
         }
         Err(FieldErrors(problems))
     }
 }
 
-/// A `null` stands for an absent field, as the API server sees it.
+/// The value without fields that are `null`: the API server treats them as absent.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(
@@ -142,8 +143,8 @@ impl TryFrom<&RotationPolicySpec> for Policy {
     }
 }
 
-/// Reads fields and remembers what is wrong with them; a field that cannot be read yields a stand-in, which never
-/// leaves this module because a problem was recorded.
+/// Parses fields and collects their problems. For an invalid field it returns a stand-in, which never leaves this module
+/// because a problem has been recorded.
 #[derive(Default)]
 struct Reader {
     problems: Vec<FieldError>,
@@ -162,7 +163,7 @@ impl Reader {
         match policy_duration(text).filter(SignedDuration::is_positive) {
             Some(age) => Threshold::Override(age),
             None => {
-                let why = "must be auto or a Go duration above zero; there is no unit for days";
+                let why = "must be auto or a Go duration above zero, which has no unit for days";
                 self.problem(
                     "spec.ageThreshold",
                     quoted(text),
@@ -176,7 +177,7 @@ impl Reader {
 
     fn at_least_one(&mut self, path: &str, number: i32) -> i64 {
         if number < 1 {
-            self.problem(path, number, "a node needs at least one chance", "1 or more; 2 is the default");
+            self.problem(path, number, "must be at least 1", "1 or more (the default is 2)");
         }
         i64::from(number.max(1))
     }
@@ -184,7 +185,7 @@ impl Reader {
     fn windows(&mut self, windows: &[MaintenanceWindow]) -> Vec<Entry> {
         let path = "spec.maintenanceWindows";
         if windows.is_empty() {
-            self.problem(path, "[]", "without a window nothing ever rotates", "at least one window");
+            self.problem(path, "[]", "must not be empty, because nothing would ever rotate", "at least one window");
         }
         if windows.len() > 64 {
             self.problem(
@@ -204,8 +205,13 @@ impl Reader {
         let end = self.clock(&format!("{path}.end"), &window.end, true);
         let (start, end) = (start?, end?);
         if start == end {
-            let why = "start and end are equal, which is no time at all";
-            self.problem(format!("{path}.end"), quoted(&window.end), why, "\"00:00\" and \"24:00\" for the whole day");
+            let why = "must differ from start";
+            self.problem(
+                format!("{path}.end"),
+                quoted(&window.end),
+                why,
+                "start \"00:00\" and end \"24:00\" for the whole day",
+            );
             return None;
         }
         Some(Entry::new(zone?, &days, start, end))
@@ -217,7 +223,12 @@ impl Reader {
                 if let Some(why) = zone::inverted_sign(name)
                     && !self.warnings.iter().any(|w| w.path == path)
                 {
-                    self.warnings.push(FieldError::new(path, quoted(name), why, "the name of a city's zone"));
+                    self.warnings.push(FieldError::new(
+                        path,
+                        quoted(name),
+                        why,
+                        "the time zone of a city, such as Asia/Tokyo",
+                    ));
                 }
                 Some(found)
             }
@@ -233,13 +244,18 @@ impl Reader {
             self.problem(
                 path,
                 "[]",
-                "a window that opens on no day never opens",
+                "must not be empty, because the window would never open",
                 "one or more of Mon, Tue, Wed, Thu, Fri, Sat, Sun",
             );
         }
         for (i, name) in names.iter().enumerate() {
             if names.iter().take(i).any(|earlier| earlier == name) {
-                self.problem(format!("{path}[{i}]"), format!("\"{name:?}\""), "stands there twice", "each day once");
+                self.problem(
+                    format!("{path}[{i}]"),
+                    format!("\"{name:?}\""),
+                    "is listed more than once",
+                    "each day once",
+                );
             }
         }
         names.iter().map(|name| day(*name)).collect()
@@ -255,7 +271,7 @@ impl Reader {
                 _ if is_end => "\"00:00\" to \"23:59\", or \"24:00\"".into(),
                 _ => "\"00:00\" to \"23:59\"".into(),
             };
-            self.problem(path, quoted(text), "must be HH:MM by the 24-hour clock", &instead);
+            self.problem(path, quoted(text), "must be HH:MM on the 24-hour clock", &instead);
         }
         clock
     }
@@ -267,7 +283,7 @@ impl Reader {
                 path,
                 format!("{} exclusions", given.len()),
                 "at most 64 are allowed",
-                "fewer; remove the past ones",
+                "fewer, for example without the past ones",
             );
         }
         given.iter().enumerate().filter_map(|(i, one)| self.exclusion(&format!("{path}[{i}]"), one)).collect()
@@ -288,8 +304,8 @@ impl Reader {
         let until = self.moment(&format!("{path}.until"), &given.until);
         let (from, until) = (from?, until?);
         if from.beginning() >= until.ending() {
-            let why = "must be later than from (a date counts in full)";
-            self.problem(format!("{path}.until"), quoted(&given.until), why, "a date or date-time after from");
+            let why = "must be later than \"from\" (a date includes the whole day)";
+            self.problem(format!("{path}.until"), quoted(&given.until), why, "a later date or date-time");
             return None;
         }
         Exclusion::new(name, &zone?, from, until)
@@ -298,7 +314,7 @@ impl Reader {
     fn moment(&mut self, path: &str, text: &str) -> Option<Moment> {
         let moment = Moment::parse(text);
         if moment.is_none() {
-            let why = "must be a date or a local date-time of the years 2000 to 2099; the time zone stands in timezone";
+            let why = "must be a date or a local date-time from 2000 to 2099, without an offset (timezone gives the time zone)";
             self.problem(path, quoted(text), why, "\"2026-12-26\" or \"2026-12-26T22:00\"");
         }
         moment
@@ -310,7 +326,7 @@ impl Reader {
             self.problem(
                 at("maxUnavailable"),
                 given.max_unavailable,
-                "v1alpha1 rotates one node of a pool at a time",
+                "must be 1: v1alpha1 rotates one node of a NodePool at a time",
                 "1",
             );
         }
@@ -337,11 +353,11 @@ impl Reader {
         }
     }
 
-    fn duration(&mut self, path: &str, text: &str, zero_too: bool) -> SignedDuration {
+    fn duration(&mut self, path: &str, text: &str, may_be_zero: bool) -> SignedDuration {
         match policy_duration(text) {
-            Some(d) if d.is_positive() || (zero_too && d.is_zero()) => d,
+            Some(d) if d.is_positive() || (may_be_zero && d.is_zero()) => d,
             _ => {
-                let why = if zero_too { "must be a Go duration, or 0s" } else { "must be a Go duration above zero" };
+                let why = if may_be_zero { "must be a Go duration, or 0s" } else { "must be a Go duration above zero" };
                 let instead =
                     in_hours(text).unwrap_or_else(|| "a value such as 15m or 1h30m (there is no unit for days)".into());
                 self.problem(path, quoted(text), why, &instead);
@@ -358,7 +374,7 @@ impl Reader {
             if !is_label_key(key) {
                 self.problem(format!("{path}[{i}]"), quoted(key), "must be a label key", keys::ZONE);
             } else if given.iter().take(i).any(|earlier| earlier == key) {
-                self.problem(format!("{path}[{i}]"), quoted(key), "stands there twice", "each key once");
+                self.problem(format!("{path}[{i}]"), quoted(key), "is listed more than once", "each key once");
             }
         }
         given.to_vec()
@@ -377,8 +393,8 @@ fn day(name: DayName) -> Day {
     }
 }
 
-/// A duration as the CRD's rule allows it: a Go duration without a sign, each number with at most so many digits
-/// that the API server's own reading cannot overflow.
+/// Parses a duration as the CRD's rule allows it: a Go duration without a sign, with so few digits that the API server's
+/// own parser cannot overflow.
 fn policy_duration(text: &str) -> Option<SignedDuration> {
     if text.len() > 32 {
         return None;
@@ -414,7 +430,7 @@ fn policy_duration(text: &str) -> Option<SignedDuration> {
     if components.iter().all(fits) { duration::parse(text) } else { None }
 }
 
-/// `10d` or `1d12h` → what to write instead, since Go durations have no days.
+/// What to write instead of `10d` or `1d12h`, because Go durations have no unit for days.
 fn in_hours(text: &str) -> Option<String> {
     let (days, rest) = text.split_once('d')?;
     let days: i64 = days.parse().ok().filter(|d| (0..=4000).contains(d))?;

@@ -1,4 +1,4 @@
-//! `nodePoolSelector`: a standard label selector, and what label keys and values may be.
+//! `nodePoolSelector`, a standard Kubernetes label selector, and the syntax of label keys and values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use kube_core::{Selector, SelectorExt};
 
 use crate::field_error::{FieldError, FieldErrors, quoted};
 
-/// `nodePoolSelector`, read (§4).
+/// A valid `nodePoolSelector`, parsed (§4).
 #[derive(Clone, Debug)]
 pub struct PoolSelector {
     selector: Selector,
@@ -15,10 +15,10 @@ pub struct PoolSelector {
     rules: Vec<(String, LabelRequirement)>,
 }
 
-/// All that a selector asks of one label key.
+/// Everything that a selector requires of one label key.
 #[derive(Clone, Debug, Default)]
 struct LabelRequirement {
-    /// One of these values; `None`: any.
+    /// The allowed values; `None` allows any value.
     one_of: Option<BTreeSet<String>>,
     none_of: BTreeSet<String>,
     present: bool,
@@ -31,7 +31,7 @@ impl LabelRequirement {
             "In" => {
                 self.present = true;
                 self.one_of = Some(match self.one_of.take() {
-                    Some(known) => known.intersection(&values).cloned().collect(),
+                    Some(earlier) => earlier.intersection(&values).cloned().collect(),
                     None => values,
                 });
             }
@@ -41,15 +41,15 @@ impl LabelRequirement {
         }
     }
 
-    /// Whether some state of the label satisfies both.
-    fn agrees_with(&self, other: &Self) -> bool {
+    /// Whether the label can satisfy both requirements at the same time.
+    fn is_compatible_with(&self, other: &Self) -> bool {
         let (absent, present) = (self.absent || other.absent, self.present || other.present);
         if absent {
             return !present;
         }
         let allowed = |value: &String| !self.none_of.contains(value) && !other.none_of.contains(value);
         match (&self.one_of, &other.one_of) {
-            // values are without number: some one is always left
+            // only finitely many values are forbidden, so some value is always allowed
             (None, None) => true,
             (Some(values), None) | (None, Some(values)) => values.iter().any(allowed),
             (Some(a), Some(b)) => a.iter().any(|value| b.contains(value) && allowed(value)),
@@ -58,17 +58,18 @@ impl LabelRequirement {
 }
 
 impl PoolSelector {
-    /// Whether a pool with these labels is selected.
+    /// Whether the selector selects a NodePool with these labels.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.selector.matches(labels)
     }
 
-    /// The number of label-key constraints; `{}` scores 0.
+    /// The number of entries in `matchLabels` and `matchExpressions`; 0 for `{}` (§4).
     pub fn specificity(&self) -> usize {
         self.specificity
     }
 
-    /// A label that every selected pool has, where the selector names one.
+    /// A key and value that every selected NodePool has as a label; `None` if the selector does not require a single
+    /// value of any key.
     pub fn required_pair(&self) -> Option<(&str, &str)> {
         self.rules.iter().find_map(|(key, rule)| {
             let values = rule.one_of.as_ref().filter(|values| values.len() == 1)?;
@@ -76,15 +77,15 @@ impl PoolSelector {
         })
     }
 
-    /// Whether one set of labels could be selected by both (§10).
+    /// Whether both selectors could select the same NodePool, given suitable labels (§10).
     pub fn could_share_a_pool_with(&self, other: &Self) -> bool {
         let none = LabelRequirement::default();
         let of_other = |key: &String| {
             let at = other.rules.binary_search_by(|(k, _)| k.cmp(key)).ok();
             at.and_then(|at| other.rules.get(at)).map_or(&none, |(_, rule)| rule)
         };
-        self.rules.iter().all(|(key, rule)| rule.agrees_with(of_other(key)))
-            && other.rules.iter().all(|(_, rule)| rule.agrees_with(&none))
+        self.rules.iter().all(|(key, rule)| rule.is_compatible_with(of_other(key)))
+            && other.rules.iter().all(|(_, rule)| rule.is_compatible_with(&none))
     }
 }
 
@@ -106,7 +107,7 @@ impl TryFrom<&LabelSelector> for PoolSelector {
     }
 }
 
-/// What the selector asks of each key, by key.
+/// The requirements of a selector, sorted by label key.
 fn rules(given: &LabelSelector) -> Vec<(String, LabelRequirement)> {
     let mut rules: BTreeMap<&str, LabelRequirement> = BTreeMap::new();
     for (key, value) in given.match_labels.iter().flatten() {
@@ -119,7 +120,7 @@ fn rules(given: &LabelSelector) -> Vec<(String, LabelRequirement)> {
     rules.into_iter().map(|(key, rule)| (key.to_owned(), rule)).collect()
 }
 
-/// A qualified name: an optional DNS subdomain, `/`, and a name of at most 63 characters.
+/// Whether `key` is a valid label key: an optional DNS subdomain and `/`, and a name of at most 63 characters.
 pub fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {
         Some((prefix, name)) => is_subdomain(prefix) && is_label_name(name),
@@ -127,7 +128,8 @@ pub fn is_label_key(key: &str) -> bool {
     }
 }
 
-/// At most 63 letters, digits, `-`, `_`, `.`, beginning and ending with a letter or digit; may be empty.
+/// Whether `value` is a valid label value: empty, or at most 63 letters, digits, `-`, `_` and `.`, beginning and ending
+/// with a letter or digit.
 pub fn is_label_value(value: &str) -> bool {
     value.is_empty() || is_label_name(value)
 }
@@ -150,7 +152,7 @@ fn is_subdomain(text: &str) -> bool {
         })
 }
 
-/// Everything that is wrong with a selector.
+/// Adds every problem of a selector to `problems`.
 pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<FieldError>) {
     let labels = "spec.nodePoolSelector.matchLabels";
     let key_rule = "a label key such as workload or example.com/workload";
@@ -164,7 +166,12 @@ pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<Fie
             problems.push(FieldError::new(labels, format!("key {}", quoted(key)), "must be a label key", key_rule));
         }
         if !is_label_value(value) {
-            problems.push(FieldError::new(format!("{labels}.{key}"), quoted(value), value_why, "another value"));
+            problems.push(FieldError::new(
+                format!("{labels}.{key}"),
+                quoted(value),
+                value_why,
+                "a label value such as api",
+            ));
         }
     }
     let path = "spec.nodePoolSelector.matchExpressions";
@@ -187,7 +194,7 @@ pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<Fie
                 problems.push(FieldError::new(
                     format!("{path}.values"),
                     "[]",
-                    "In and NotIn compare with values",
+                    "must not be empty for In and NotIn",
                     "at least one value",
                 ));
             }
@@ -195,7 +202,7 @@ pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<Fie
                 problems.push(FieldError::new(
                     format!("{path}.values"),
                     format!("{} values", values.len()),
-                    "Exists and DoesNotExist take no values",
+                    "must be empty for Exists and DoesNotExist",
                     "no values",
                 ));
             }
@@ -204,7 +211,7 @@ pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<Fie
                 problems.push(FieldError::new(
                     format!("{path}.operator"),
                     quoted(operator),
-                    "no such operator",
+                    "is not a known operator",
                     "one of In, NotIn, Exists, DoesNotExist",
                 ));
             }
@@ -218,7 +225,12 @@ pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<Fie
             ));
         }
         for (j, value) in values.iter().enumerate().filter(|(_, value)| !is_label_value(value)) {
-            problems.push(FieldError::new(format!("{path}.values[{j}]"), quoted(value), value_why, "another value"));
+            problems.push(FieldError::new(
+                format!("{path}.values[{j}]"),
+                quoted(value),
+                value_why,
+                "a label value such as api",
+            ));
         }
     }
 }
@@ -248,7 +260,7 @@ mod tests {
         PoolSelector::try_from(&given).unwrap()
     }
 
-    /// Every labelling of the keys with the values, with one that nobody names, and without.
+    /// Every combination of labels: each key absent, with each value, and with a value that no selector names.
     fn labellings() -> Vec<BTreeMap<String, String>> {
         let states = [None, Some(""), Some("x"), Some("y"), Some("other")];
         let mut all = Vec::new();

@@ -4,11 +4,11 @@ use jiff::Timestamp;
 
 use super::{Occurrence, Union};
 
-/// The effective occurrences that close after an instant, in order.
+/// The iterator that [`super::Schedule::occurrences`] returns.
 pub struct Occurrences<'a> {
     union: Union<'a>,
     excluded: &'a [Occurrence],
-    /// What is left of the union's current occurrence.
+    /// The part of the union's current occurrence that has not been returned yet.
     rest: Option<Occurrence>,
     from: Timestamp,
 }
@@ -18,8 +18,9 @@ impl<'a> Occurrences<'a> {
         Self { union, excluded, rest: None, from }
     }
 
-    /// Takes the first piece that no exclusion covers off `rest`.
-    fn piece(&mut self, rest: Occurrence) -> Option<Occurrence> {
+    /// Returns the beginning of `rest` up to the next exclusion, and keeps what follows; `None` if `rest` begins inside an
+    /// exclusion.
+    fn take_piece(&mut self, rest: Occurrence) -> Option<Occurrence> {
         let after = self.excluded.partition_point(|e| e.close <= rest.open);
         match self.excluded.get(after) {
             Some(e) if e.open <= rest.open => {
@@ -44,7 +45,7 @@ impl Iterator for Occurrences<'_> {
                 Some(rest) => rest,
                 None => self.union.next()?,
             };
-            if let Some(piece) = self.piece(rest)
+            if let Some(piece) = self.take_piece(rest)
                 && piece.close > self.from
             {
                 return Some(piece);

@@ -1,4 +1,4 @@
-//! One entry of `maintenanceWindows`, and its occurrence on one local date (§5.1).
+//! One entry of `maintenanceWindows`, and its occurrence on a local date (§5.1).
 
 use jiff::civil::{Date, DateTime, Weekday};
 use jiff::tz::{AmbiguousOffset, TimeZone};
@@ -6,16 +6,22 @@ use jiff::{SignedDuration, Span, Timestamp};
 
 use super::Occurrence;
 
-/// A day of the week, as users write it.
+/// A day of the week on which a window opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "the names say it")]
 pub enum Day {
+    /// Monday.
     Mon,
+    /// Tuesday.
     Tue,
+    /// Wednesday.
     Wed,
+    /// Thursday.
     Thu,
+    /// Friday.
     Fri,
+    /// Saturday.
     Sat,
+    /// Sunday.
     Sun,
 }
 
@@ -32,39 +38,39 @@ impl Day {
         }
     }
 
-    /// 0 for Monday to 6 for Sunday.
+    /// The day's number, from 0 for Monday to 6 for Sunday.
     pub fn index(self) -> u8 {
         self as u8
     }
 }
 
-/// A time of day by the clock, in minutes from 0 (`00:00`) to 1440 (`24:00`).
+/// A local time of day, in minutes from 0 (`00:00`) to 1440 (`24:00`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Clock(u16);
 
-/// The minutes of a day, which is also `24:00`.
+/// The minutes of a day; as a [`Clock`] this is `24:00`.
 const DAY: u16 = 24 * 60;
 
 impl Clock {
-    /// Reads `HH:MM`, two digits each, `00:00` to `23:59`, and `24:00`.
+    /// Parses `HH:MM`, two digits each, from `00:00` to `24:00`. `None` if `text` is anything else.
     pub fn parse(text: &str) -> Option<Self> {
         let (hours, minutes) = text.split_once(':')?;
-        let two = |part: &str| {
+        let two_digits = |part: &str| {
             (part.len() == 2 && part.bytes().all(|b| b.is_ascii_digit())).then(|| part.parse::<u16>().ok())
         };
-        let (hours, minutes) = (two(hours)??, two(minutes)??);
+        let (hours, minutes) = (two_digits(hours)??, two_digits(minutes)??);
         match (hours, minutes) {
             (0..24, 0..60) | (24, 0) => Some(Self(hours * 60 + minutes)),
             _ => None,
         }
     }
 
-    /// Minutes since midnight.
+    /// The minutes since midnight by the clock, 0 to 1440.
     pub fn minutes(self) -> u16 {
         self.0
     }
 
-    /// This time on `date`; `24:00` is the next date's midnight.
+    /// This time on `date`; `24:00` is midnight of the next date.
     fn on(self, date: Date) -> Option<DateTime> {
         let date = if self.0 == DAY { date.tomorrow().ok()? } else { date };
         let minutes = self.0 % DAY;
@@ -72,83 +78,84 @@ impl Clock {
     }
 }
 
-/// One entry: on which local dates it opens, and from when until when.
+/// One entry of `maintenanceWindows`: the weekdays on which it opens, its start and end, and its time zone.
 #[derive(Clone, Debug)]
 pub struct Entry {
     zone: TimeZone,
-    /// Bit `n` is `Day::index() == n`.
+    /// The weekdays as a bit set; bit `n` stands for the day with index `n`.
     days: u8,
     start: Clock,
     end: Clock,
 }
 
-/// What a clock change did to an occurrence.
+/// How a clock change moved an occurrence (§5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shift {
-    /// Nothing.
+    /// No clock change affects the occurrence.
     None,
-    /// Start and end moved later by the length of the gap that swallowed the start.
+    /// The start does not exist on that date, so start and end move later by the length of the gap.
     Whole(SignedDuration),
-    /// The end fell into a gap and moved later by its length.
+    /// The end does not exist on that date, so the end alone moves later by the length of the gap.
     End(SignedDuration),
-    /// Start or end exists twice; its first occurrence is meant.
+    /// The start or the end exists twice on that date; the first of the two is used.
     First,
 }
 
 impl Entry {
-    /// An entry. The caller has seen to it that `start != end` and that there is at least one day.
+    /// An entry that opens on `days`. An `end` before `start` means the next day. The caller guarantees that `start` and
+    /// `end` differ and that `days` is not empty.
     pub fn new(zone: TimeZone, days: &[Day], start: Clock, end: Clock) -> Self {
         Self { zone, days: days.iter().fold(0, |bits, day| bits | 1 << day.index()), start, end }
     }
 
-    /// The entry's zone.
+    /// The time zone of the entry.
     pub fn zone(&self) -> &TimeZone {
         &self.zone
     }
 
-    /// Whether it opens on this weekday.
+    /// Whether the entry opens on this weekday.
     pub fn opens_on(&self, day: Day) -> bool {
         self.days & (1 << day.index()) != 0
     }
 
-    /// The local date of `instant` in the entry's zone.
+    /// The date of `instant` in the entry's time zone.
     pub fn local_date(&self, instant: Timestamp) -> Date {
         self.zone.to_datetime(instant).date()
     }
 
-    /// The occurrence that opens on this local date, if its weekday is among the entry's days. `None` also at the
-    /// very end of the calendar.
+    /// The occurrence that opens on this local date; `None` if the entry does not open on that weekday, or beyond the end
+    /// of the calendar (year 9999).
     pub fn on(&self, date: Date) -> Option<Occurrence> {
         self.on_with_shift(date).map(|(occurrence, _)| occurrence)
     }
 
-    /// The same, with what a clock change did to it.
+    /// Like [`Entry::on`], together with the effect of a clock change on the occurrence.
     pub fn on_with_shift(&self, date: Date) -> Option<(Occurrence, Shift)> {
         if !self.opens_on(Day::of(date)) {
             return None;
         }
         let closing_date = if self.end < self.start { date.tomorrow().ok()? } else { date };
         let (start, mut end) = (self.start.on(date)?, self.end.on(closing_date)?);
-        // A start that does not exist moves the whole entry later, so that its nominal length is kept.
+        // A start that does not exist moves start and end, so that the occurrence keeps its nominal length.
         let moved = self.gap_at(start);
         if let Some(gap) = moved {
             end = end.checked_add(gap).ok()?;
         }
         let open = self.instant(start)?;
         let close = self.instant(end)?;
-        // Holds for every zone there is; should a zone ever bring a stranger change, nothing negative escapes.
-        let close = if close > open { close } else { super::super::instant::plus(open, nominal(start, end)) };
+        // In every known zone `close` is later. If a future rule breaks that, the occurrence still must not be empty.
+        let close = if close > open { close } else { super::super::instant::plus(open, nominal_length(start, end)) };
         let shift = match (moved, self.gap_at(end)) {
             (Some(gap), _) => Shift::Whole(gap),
             (None, Some(gap)) => Shift::End(gap),
-            (None, None) if self.is_twice(start) || self.is_twice(end) => Shift::First,
+            (None, None) if self.exists_twice(start) || self.exists_twice(end) => Shift::First,
             (None, None) => Shift::None,
         };
         Some((Occurrence { open, close }, shift))
     }
 
-    /// A missing local time is shifted later by the gap, a doubled one means the first: RFC 5545's rule, which jiff
-    /// calls compatible.
+    /// The instant of a local time. One that does not exist is shifted later by the length of the gap, one that exists
+    /// twice means the first: the rule of RFC 5545, which jiff calls "compatible".
     fn instant(&self, local: DateTime) -> Option<Timestamp> {
         self.zone.to_ambiguous_timestamp(local).compatible().ok()
     }
@@ -162,17 +169,17 @@ impl Entry {
         }
     }
 
-    fn is_twice(&self, local: DateTime) -> bool {
+    fn exists_twice(&self, local: DateTime) -> bool {
         matches!(self.zone.to_ambiguous_timestamp(local).offset(), AmbiguousOffset::Fold { .. })
     }
 }
 
-fn nominal(start: DateTime, end: DateTime) -> SignedDuration {
+fn nominal_length(start: DateTime, end: DateTime) -> SignedDuration {
     end.duration_since(start).max(SignedDuration::from_mins(1))
 }
 
-/// Whether the entries of some zone cover every minute of the week by the clock. Clock changes open no hole in such
-/// a cover, since starts and ends are mapped to instants alike.
+/// Whether the entries of one time zone cover every minute of the week. A clock change cannot open a gap between them,
+/// because starts and ends are converted to instants in the same way.
 pub(super) fn cover_every_minute(entries: &[Entry]) -> bool {
     const WEEK: i32 = 7 * DAY as i32;
     entries.iter().any(|first| {
@@ -183,7 +190,7 @@ pub(super) fn cover_every_minute(entries: &[Entry]) -> bool {
             for day in (0..7).filter(|day| entry.days & (1 << day) != 0) {
                 let open = day * i32::from(DAY) + start;
                 spans.push((open, open + length));
-                // what runs over the end of the week covers its beginning
+                // a window that crosses the end of the week also covers its beginning
                 spans.push((open - WEEK, open + length - WEEK));
             }
         }
@@ -194,7 +201,7 @@ pub(super) fn cover_every_minute(entries: &[Entry]) -> bool {
     })
 }
 
-/// `date` moved by whole days, held at the ends of the calendar.
+/// `date` moved by whole days, saturating at the ends of the calendar.
 pub(super) fn days_from(date: Date, days: i64) -> Date {
     date.saturating_add(Span::new().days(days.clamp(-100_000, 100_000)))
 }

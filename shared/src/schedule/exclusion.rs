@@ -1,4 +1,4 @@
-//! Exclusions: stretches of local time during which no rotation starts (§3).
+//! Exclusions: periods of local time in which no rotation starts (§3).
 
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime};
@@ -7,30 +7,31 @@ use jiff::tz::TimeZone;
 use super::Occurrence;
 use super::entry::days_from;
 
-/// `from` or `until` of an exclusion, as written.
+/// The `from` or `until` of an exclusion, as the user writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// A whole date.
     Date(Date),
-    /// A local date-time.
+    /// A local date and time.
     DateTime(DateTime),
 }
 
 impl Moment {
-    /// Reads `2026-12-26`, `2026-12-26T22:00` or `2026-12-26T22:00:30`; years 2000 to 2099, as in the schema.
+    /// Parses `2026-12-26`, `2026-12-26T22:00` or `2026-12-26T22:00:30`, in the years 2000 to 2099, as the CRD's schema
+    /// does. `None` if `text` is anything else.
     pub fn parse(text: &str) -> Option<Self> {
         if !text.starts_with("20") || text.bytes().any(|b| !(b.is_ascii_digit() || matches!(b, b'-' | b':' | b'T'))) {
             return None;
         }
         match text.len() {
             10 => text.parse().ok().map(Self::Date),
-            16 => format!("{text}:00").parse().ok().filter(whole_time(text)).map(Self::DateTime),
-            19 => text.parse().ok().filter(whole_time(text)).map(Self::DateTime),
+            16 => format!("{text}:00").parse().ok().filter(is_written_as(text)).map(Self::DateTime),
+            19 => text.parse().ok().filter(is_written_as(text)).map(Self::DateTime),
             _ => None,
         }
     }
 
-    /// The local time at which an exclusion that begins here begins.
+    /// The local time at which an exclusion *from* this moment begins: midnight for a date.
     pub fn beginning(self) -> DateTime {
         match self {
             Self::Date(date) => date.at(0, 0, 0, 0),
@@ -38,7 +39,7 @@ impl Moment {
         }
     }
 
-    /// The local time at which an exclusion that lasts until here ends: a date counts in full.
+    /// The local time at which an exclusion *until* this moment ends: midnight after a date, which is included in full.
     pub fn ending(self) -> DateTime {
         match self {
             Self::Date(date) => days_from(date, 1).at(0, 0, 0, 0),
@@ -47,22 +48,22 @@ impl Moment {
     }
 }
 
-/// jiff also reads a leap second (`:60`) and compact forms, which the schema refuses.
-fn whole_time(text: &str) -> impl Fn(&DateTime) -> bool + '_ {
+/// Whether the date-time is formatted like `text`. jiff also parses leap seconds (`:60`), which the schema refuses.
+fn is_written_as(text: &str) -> impl Fn(&DateTime) -> bool + '_ {
     move |at| at.to_string().starts_with(text)
 }
 
-/// One exclusion as instants, with what the user called it.
+/// One exclusion, converted to instants.
 #[derive(Clone, Debug)]
 pub struct Exclusion {
-    /// The user's name for it, may be empty.
+    /// The name in the policy; empty if there is none.
     pub name: String,
-    /// The excluded stretch.
+    /// The excluded period.
     pub span: Occurrence,
 }
 
 impl Exclusion {
-    /// An exclusion in `zone`. `None` when it would be empty.
+    /// The exclusion between two local times in `zone`; `None` if `until` is not later than `from`.
     pub fn new(name: String, zone: &TimeZone, from: Moment, until: Moment) -> Option<Self> {
         let open = zone.to_ambiguous_timestamp(from.beginning()).compatible().ok()?;
         let close = zone.to_ambiguous_timestamp(until.ending()).compatible().unwrap_or(Timestamp::MAX);
@@ -70,7 +71,7 @@ impl Exclusion {
     }
 }
 
-/// The exclusions sorted and merged.
+/// The excluded periods, sorted, with overlapping and touching ones merged.
 pub(super) fn merged(exclusions: &[Exclusion]) -> Vec<Occurrence> {
     let mut spans: Vec<_> = exclusions.iter().map(|e| e.span).filter(|s| s.open < s.close).collect();
     spans.sort_unstable();

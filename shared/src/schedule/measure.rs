@@ -8,30 +8,30 @@ use super::Schedule;
 use super::entry::days_from;
 use crate::instant::plus;
 
-/// How often and how long the window opens. Exclusions don't count: they are the calendar's, not the schedule's.
+/// How often and for how long the window opens, regardless of exclusions (§5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measures {
-    /// The schedule never opens.
+    /// The window never opens.
     Never,
-    /// It never closes: `P` reads one minute, there is no `gap`.
+    /// The window never closes: `P` is one minute, and there is no `gap`.
     Always,
-    /// It opens and closes.
+    /// The window opens and closes.
     Recurring(Period),
 }
 
-/// The measures of a schedule that opens and closes.
+/// The measures of a window that opens and closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
-    /// `P`: the largest start-to-start distance of consecutive occurrences.
+    /// `P`: the longest time from one opening to the next.
     pub p: SignedDuration,
-    /// `D`: the shortest occurrence.
+    /// `D`: the length of the shortest occurrence.
     pub d: SignedDuration,
-    /// The shortest closed interval between occurrences.
+    /// `gap`: the shortest time from a closing to the next opening.
     pub gap: SignedDuration,
 }
 
 impl Measures {
-    /// `P`; zero where the window never opens.
+    /// `P`; zero if the window never opens, one minute if it never closes.
     pub fn p(&self) -> SignedDuration {
         match self {
             Self::Never => SignedDuration::ZERO,
@@ -43,8 +43,8 @@ impl Measures {
 
 const HORIZON: SignedDuration = SignedDuration::from_hours(24 * 365);
 
-/// Over 365 days from Monday 00:00 UTC of the week that contains `now`: the occurrences that open in it, never
-/// clipped. A year, so that a distance which a clock change stretches is seen.
+/// Measures the occurrences that open within 365 days from Monday 00:00 UTC of the week of `now`; a whole year, so that
+/// the gaps that clock changes lengthen are included.
 pub(super) fn measures(schedule: &Schedule, now: Timestamp) -> Measures {
     let begin = monday(now);
     let end = plus(begin, HORIZON);

@@ -1,4 +1,4 @@
-//! The union of all entries over all their zones, touching occurrences merged (§5.1).
+//! The union of all entries in all their time zones; overlapping and touching occurrences are merged (§5.1).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,29 +10,29 @@ use super::entry::days_from;
 use super::{Entry, Occurrence};
 use crate::instant::{minus, plus};
 
-/// A merged occurrence is cut after this long. Only entries of several zones that together never close reach it
-/// (those of one zone are recognised as always open), and an end so far away decides nothing.
+/// A merged occurrence ends after about this time. Only entries in several time zones that together never close reach
+/// it (those of one zone are recognised as always open), and an end so far away does not affect any decision.
 const LONGEST: SignedDuration = SignedDuration::from_hours(24 * 400);
 
-/// No occurrence of one entry is longer: a day, a clock change at each end, a date that its zone skipped.
+/// No occurrence of one entry is longer than this: a day, a clock change at each end, and a date that the zone skips.
 const LONGEST_ENTRY: SignedDuration = SignedDuration::from_hours(24 * 4);
 
-/// The merged occurrences, in order.
+/// The iterator that [`super::Schedule::recurring`] returns.
 pub struct Union<'a> {
     entries: &'a [Entry],
-    /// Per entry, the next date that was not looked at.
+    /// For each entry, the next date to examine.
     next_date: Vec<Date>,
     heap: BinaryHeap<Reverse<(Timestamp, Timestamp, usize)>>,
     always: bool,
-    /// Found while positioning; the next to be handed out.
+    /// The first occurrence to return, which was found while looking for the starting point.
     first: Option<Occurrence>,
 }
 
 impl<'a> Union<'a> {
-    /// Every merged occurrence that closes after `from`, each with its true opening.
+    /// The merged occurrences that close after `from`, each with its true opening.
     pub(super) fn new(entries: &'a [Entry], always: bool, from: Timestamp) -> Self {
-        // What is open at `from` may hang together with earlier occurrences, so begin far enough back to be sure of
-        // the first one's opening: doubled until nothing before the beginning can touch it.
+        // The occurrence at `from` may be merged with earlier ones, so begin early enough to find its true opening:
+        // double the distance until no occurrence before the beginning can touch it.
         let mut back = SignedDuration::from_hours(24 * 5);
         loop {
             let begin = minus(from, back);
