@@ -80,6 +80,24 @@ fn exclusion(from: Timestamp, hours: i64) -> Exclusion {
     .unwrap()
 }
 
+/// Entries of three zones that together never close: one occurrence without an opening and without an end, wherever one
+/// looks from, and `P` as for any window that is always open.
+#[test]
+fn zones_that_cover_the_week_together_are_always_open() {
+    let windows = [
+        Window { zone: 3, days: 62, start: 303, end: 140 },
+        Window { zone: 2, days: 99, start: 242, end: 51 },
+        Window { zone: 1, days: 95, start: 0, end: 1083 },
+    ];
+    let schedule = Schedule::new(windows.iter().map(Window::entry).collect(), &[]);
+    for from in ["2026-01-01T00:00:00Z", "2026-01-01T03:00:00Z", "2026-06-08T05:00:00Z", "2027-07-13T05:00:00Z"] {
+        let seen: Vec<_> = schedule.recurring(at(from)).take(2).map(|o| (o.opening(), o.closing())).collect();
+        assert_eq!(seen, [(None, None)], "{from}");
+        assert_eq!(schedule.next_edge(at(from)), None, "{from}");
+    }
+    assert_eq!(schedule.measures(at("2026-01-01T00:00:00Z")), noderotation_shared::schedule::Measures::Always);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 

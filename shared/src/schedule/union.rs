@@ -10,9 +10,9 @@ use super::entry::days_from;
 use super::{Entry, Occurrence};
 use crate::instant::{minus, plus};
 
-/// A merged occurrence ends after about this time. Only entries in several time zones that together never close reach
-/// it (those of one zone are recognised as always open), and an end so far away does not affect any decision.
-const LONGEST: SignedDuration = SignedDuration::from_hours(24 * 400);
+/// Entries in several time zones that are open together for this long are open for ever: clock changes repeat within a
+/// year. (Entries of one zone that cover the week are recognised as always open without any search.)
+const FOR_EVER: SignedDuration = SignedDuration::from_hours(24 * 400);
 
 /// No occurrence of one entry is longer than this: a day, a clock change at each end, and a date that the zone skips.
 const LONGEST_ENTRY: SignedDuration = SignedDuration::from_hours(24 * 4);
@@ -39,7 +39,12 @@ impl<'a> Union<'a> {
             let mut union = Self::starting(entries, always, begin);
             union.first = union.by_ref().find(|o| o.close > from);
             let certain = always || union.first.is_none_or(|o| o.open > plus(begin, LONGEST_ENTRY));
-            if certain || back > LONGEST {
+            if certain {
+                return union;
+            }
+            if back > FOR_EVER {
+                // no opening within that time: it was always open
+                union.first = union.first.map(|o| Occurrence { open: Timestamp::MIN, ..o });
                 return union;
             }
             back = back.saturating_add(back);
@@ -104,8 +109,11 @@ impl Iterator for Union<'_> {
         let mut merged = self.pop()?;
         while let Some(open) = self.peek_open()
             && open <= merged.close
-            && merged.length() < LONGEST
         {
+            if merged.length() >= FOR_EVER {
+                self.heap.clear();
+                return Some(Occurrence { close: Timestamp::MAX, ..merged });
+            }
             if let Some(next) = self.pop() {
                 merged.close = merged.close.max(next.close);
             }
