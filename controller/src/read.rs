@@ -186,7 +186,8 @@ async fn nomination(api: &Api, namespace: &str, placeholder: &str) -> Result<Opt
 /// When the event was written, and the NodeClaim that it names.
 fn nominated_by(event: &Value) -> Option<(String, String)> {
     let text = event.get("message")?.as_str()?;
-    let name = text.split("nodeclaim/").nth(1)?.split([',', ' ', '\n']).next()?;
+    let name =
+        text.split("nodeclaim/").nth(1)?.split([',', ' ', '\n']).next().filter(|name| keys::is_object_name(name))?;
     let at = event.pointer("/lastTimestamp").or_else(|| event.pointer("/eventTime"))?.as_str()?;
     Some((at.to_owned(), name.to_owned()))
 }

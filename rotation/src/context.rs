@@ -5,6 +5,7 @@ use noderotation_shared::instant::earliest;
 use noderotation_shared::objects::Freeze;
 use noderotation_shared::selection::{self, Eligibility, Ineligible};
 
+use crate::announcement::ClaimId;
 use crate::cordon;
 use crate::patch::act;
 use crate::reason::{EligibilityCounts, Reason};
@@ -42,13 +43,19 @@ impl<'a> Context<'a> {
     pub fn assess_claims(&mut self, governing: &GoverningPolicy) -> Vec<Eligibility> {
         let mut all = Vec::with_capacity(self.world.claims.len());
         for claim in &self.world.claims {
-            let candidate = claim.candidate(self.world.node_of(claim).map(|node| &**node));
+            let candidate = claim.candidate(self.world.node_of(claim).map(|node| &**node), self.now);
             let eligibility = selection::assess(&governing.policy, &governing.cadence, &candidate, self.now);
             let failing = selection::ineligible(&candidate, &eligibility);
             match failing.as_slice() {
                 [] => self.counts.eligible += 1,
                 [Ineligible::InBackoff] => self.counts.in_backoff += 1,
                 _ => {}
+            }
+            let is_unmet =
+                candidate.request.is_some() && !failing.is_empty() && !failing.contains(&Ineligible::InFlight);
+            if is_unmet {
+                let why = failing.iter().map(ToString::to_string).collect::<Vec<_>>().join(", and ");
+                self.because(Reason::RequestNotMet { claim: ClaimId::of(claim), why });
             }
             for reason in failing {
                 *self.counts.ineligible.entry(reason).or_default() += 1;
@@ -83,6 +90,12 @@ impl<'a> Context<'a> {
         let placeholder = self.world.placeholder_of(claim).filter(|p| p.meta.deleted.is_none())?;
         let (name, uid) = (placeholder.meta.name.to_string(), placeholder.meta.uid.to_string());
         Some(act(step, Write::DeletePlaceholder { name, uid }, Vec::new()))
+    }
+
+    /// The same, once the claim's state is confirmed.
+    pub fn withdraw_placeholder(&self, step: &'static str, claim: &str) -> Option<Step> {
+        let delete = self.delete_placeholder(step, claim)?;
+        Some(self.confirm(claim).unwrap_or(delete))
     }
 
     /// Unfreezes the next Node that still bears the markers of this claim's rotation.

@@ -8,8 +8,8 @@ use crate::patch::{Annotated, Patch};
 
 /// Freezes a Node for a rotation and, for the old Node, cordons it. `None` when nothing is missing.
 ///
-/// An operator's own `do-not-disrupt: "true"` is left unmarked and an operator's cordon is not adopted; any other value
-/// of `do-not-disrupt` protects nothing, so it is overwritten and owned.
+/// An operator's own `do-not-disrupt: "true"` is left unmarked and an operator's cordon is not adopted. Any other value of
+/// `do-not-disrupt` does not hold a Node, so it is overwritten; the owned marker keeps it, and [`unfreeze`] puts it back.
 pub fn freeze(node: &Node, claim: &str, cordon: bool) -> Option<Patch> {
     let annotations = &node.meta.annotations;
     let mut changes = Annotated::new();
@@ -19,8 +19,10 @@ pub fn freeze(node: &Node, claim: &str, cordon: bool) -> Option<Patch> {
     }
     if annotations.get(keys::DO_NOT_DISRUPT) != Some("true") {
         changes.insert(keys::DO_NOT_DISRUPT, Some("true".to_owned()));
-        if annotations.get(keys::DO_NOT_DISRUPT_OWNED) != Some("true") {
-            changes.insert(keys::DO_NOT_DISRUPT_OWNED, Some("true".to_owned()));
+        if !annotations.has(keys::DO_NOT_DISRUPT_OWNED) {
+            // the marker keeps what an operator had written, so that it can be put back
+            let before = annotations.get(keys::DO_NOT_DISRUPT).filter(|value| !value.trim().is_empty());
+            changes.insert(keys::DO_NOT_DISRUPT_OWNED, Some(before.unwrap_or("true").to_owned()));
         }
     }
     if cordon && !node.unschedulable {
@@ -40,9 +42,9 @@ pub fn unfreeze(node: &Node) -> Option<Patch> {
     if annotations.has(keys::SURGE_FOR) {
         changes.insert(keys::SURGE_FOR, None);
     }
-    if annotations.has(keys::DO_NOT_DISRUPT_OWNED) {
+    if let Some(before) = annotations.get(keys::DO_NOT_DISRUPT_OWNED) {
         changes.insert(keys::DO_NOT_DISRUPT_OWNED, None);
-        changes.insert(keys::DO_NOT_DISRUPT, None);
+        changes.insert(keys::DO_NOT_DISRUPT, Some(before.to_owned()).filter(|before| before != "true"));
     }
     if annotations.has(keys::CORDONED) {
         changes.insert(keys::CORDONED, None);
@@ -93,11 +95,15 @@ mod tests {
     }
 
     #[test]
-    fn another_value_protects_nothing_and_is_owned() {
-        let before = node(&[(keys::DO_NOT_DISRUPT, "false")], false);
-        let frozen = apply(&before, &freeze(&before, "c", true).unwrap());
-        assert_eq!(frozen.meta.annotations.get(keys::DO_NOT_DISRUPT), Some("true"));
-        assert!(frozen.meta.annotations.has(keys::DO_NOT_DISRUPT_OWNED) && frozen.unschedulable);
+    fn another_value_is_owned_and_put_back() {
+        for value in ["false", "2h", "True"] {
+            let before = node(&[(keys::DO_NOT_DISRUPT, value)], false);
+            let frozen = apply(&before, &freeze(&before, "c", true).unwrap());
+            assert_eq!(frozen.meta.annotations.get(keys::DO_NOT_DISRUPT), Some("true"));
+            assert_eq!(frozen.meta.annotations.get(keys::DO_NOT_DISRUPT_OWNED), Some(value));
+            assert!(frozen.unschedulable && !frozen.is_opted_out());
+            assert_eq!(apply(&frozen, &unfreeze(&frozen).unwrap()), before);
+        }
     }
 
     proptest! {

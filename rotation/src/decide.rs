@@ -38,6 +38,9 @@ fn governed(ctx: &mut Context<'_>, governing: &GoverningPolicy) -> Option<Step> 
     if let Some(step) = window_edge::step(ctx, governing) {
         return Some(step);
     }
+    if let Some(step) = malformed_annotations::clear_anchor(ctx) {
+        return Some(step);
+    }
     match ctx.world.pool.anchor() {
         Some(name) => advance::step(ctx, governing, name),
         None => start::step(ctx, governing, &eligibilities),

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use noderotation_shared::feasibility::Severity;
 use noderotation_shared::governance::Ungoverned;
 use noderotation_shared::kind::Kind;
 
@@ -87,9 +86,7 @@ pub fn notices(report: &PoolReport, uid: &str, claim_uid: impl Fn(&str) -> Strin
     }
     for finding in &report.findings {
         let code = finding.code.name();
-        let event = (finding.severity() == Severity::Warn).then(|| about(code, pool()));
-        noticed
-            .push(Notice { is_warning: event.is_some(), ..warning(code.to_owned(), finding.message.clone(), event) });
+        noticed.push(warning(code.to_owned(), finding.message.clone(), Some(about(code, pool()))));
     }
     for claim in &report.counts.short_lead {
         let text =
@@ -101,9 +98,9 @@ pub fn notices(report: &PoolReport, uid: &str, claim_uid: impl Fn(&str) -> Strin
     noticed
 }
 
-/// Why no rotation starts though claims are due.
+/// Why no rotation starts.
 fn no_candidate(report: &PoolReport) -> Option<Notice> {
-    let is_waiting = !report.in_progress && report.counts.eligible + report.counts.in_backoff > 0;
+    let is_waiting = !report.in_progress && report.governance.is_ok();
     let reasons: Vec<String> = report.reasons.iter().map(ToString::to_string).collect();
     is_waiting.then(|| Notice {
         topic: "no rotation candidate".into(),
@@ -130,6 +127,7 @@ fn told_as(reason: &Reason) -> Told<'_> {
         Reason::InsufficientHeadroom { .. } | Reason::HeadroomTight { .. } => on_pool("InsufficientHeadroom"),
         Reason::DrainStuck { .. } => on_pool("DrainStuck"),
         Reason::SurgeZoneConflict { claim, .. } => on_claim("SurgeZoneConflict", claim),
+        Reason::RequestNotMet { claim, .. } => on_claim("RequestNotMet", claim),
         Reason::SurgeUnschedulable { claim, .. } => on_claim("SurgeUnschedulable", claim),
         Reason::MalformedAnnotation { object, key, .. } => Told::Log { topic: format!("malformed {object} {key}") },
         Reason::NotReaped { .. } | Reason::ForeignAnchor { .. } => Told::Log { topic: reason.name().to_owned() },

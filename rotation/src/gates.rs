@@ -131,5 +131,5 @@ fn failure_pause(world: &World, governing: &GoverningPolicy, now: Timestamp) -> 
 
 /// The end of a pause that runs from the instant under this key; `None` when it is over, or never began.
 fn pause(world: &World, key: &str, length: SignedDuration, now: Timestamp) -> Option<Timestamp> {
-    world.pool.last(key, now).map(|from| plus(from, length)).filter(|until| *until > now)
+    world.pool.meta.annotations.instant(key, now).map(|from| plus(from, length)).filter(|until| *until > now)
 }

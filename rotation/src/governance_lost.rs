@@ -1,7 +1,7 @@
 //! Governance lost in mid-rotation (§8): placeholder, Nodes, then the anchor, then the event, in that order.
 
 use noderotation_shared::governance::Ungoverned;
-use noderotation_shared::keys::{STARTED_AT, STATE, SURGE_CLAIM, WINDOW_OPENED_AT};
+use noderotation_shared::keys::{ROTATE, STARTED_AT, STATE, SURGE_CLAIM, WINDOW_OPENED_AT};
 use noderotation_shared::selection::RotationState;
 
 use crate::announcement::{Announcement, ClaimId};
@@ -40,14 +40,24 @@ pub(crate) fn roll_back(ctx: &Context<'_>, claim: &str, why: String) -> Option<S
     let own = world.anchored().filter(|c| c.pool == world.pool.meta.name);
     if let Some(pending) = own.filter(|c| c.state(true) == RotationState::Pending) {
         // else it would stay in flight until a restart
-        let cleared = [(STATE, None), (STARTED_AT, None), (SURGE_CLAIM, None)];
+        let cleared = [(STATE, None), (STARTED_AT, None), (SURGE_CLAIM, None), (ROTATE, None)];
         return Some(act("lost-claim", claim_patch(pending, cleared), Vec::new()));
     }
-    if world.pool.meta.deleted.is_some() {
+    let claim = own.map_or_else(|| ClaimId::gone(claim), |own| ClaimId::of(own));
+    release(ctx, claim, why)
+}
+
+/// An anchor that names another pool's claim. Neither the claim nor anything of the rotation that its own pool may have in
+/// flight is touched.
+pub(crate) fn release_foreign(ctx: &Context<'_>, claim: &str, why: String) -> Option<Step> {
+    release(ctx, ClaimId::gone(claim), why)
+}
+
+fn release(ctx: &Context<'_>, claim: ClaimId, why: String) -> Option<Step> {
+    if ctx.world.pool.meta.deleted.is_some() {
         return None;
     }
-    let mut cleared = cleared_anchor(world);
+    let mut cleared = cleared_anchor(ctx.world);
     cleared.push((WINDOW_OPENED_AT, None));
-    let claim = own.map_or_else(|| ClaimId::gone(claim), |own| ClaimId::of(own));
-    Some(act("lost-anchor", pool_patch(world, cleared), vec![Announcement::GovernanceLost { claim, why }]))
+    Some(act("lost-anchor", pool_patch(ctx.world, cleared), vec![Announcement::GovernanceLost { claim, why }]))
 }

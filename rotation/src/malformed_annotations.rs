@@ -1,17 +1,21 @@
 //! Annotations of ours whose value cannot be used, and what is done instead (§8, *Unreadable*): each is told once.
 
+use jiff::Timestamp;
 use noderotation_shared::keys::{
-    self, DRAINING_AT, FAILED_AT, LAST_FAILURE_AT, LAST_ROTATION_AT, RETRY_COUNT, ROTATE, STARTED_AT, STATE,
-    SURGE_WAIT, WINDOW_OPENED_AT,
+    self, ACTIVE_ROTATION, DRAINING_AT, FAILED_AT, Format, LAST_FAILURE_AT, LAST_ROTATION_AT, RETRY_COUNT, ROTATE,
+    STARTED_AT, STATE, SURGE_CLAIM, SURGE_WAIT, WINDOW_OPENED_AT,
 };
 use noderotation_shared::kind::Kind;
 use noderotation_shared::objects::Meta;
 
 use crate::context::Context;
+use crate::patch::{act, cleared_anchor, pool_patch};
 use crate::reason::Reason;
+use crate::step::Step;
 
 /// Keys of a NodePool, and what is done where the value is malformed.
-const OF_POOL: [(&str, &str); 5] = [
+const OF_POOL: [(&str, &str); 6] = [
+    (ACTIVE_ROTATION, "it is removed: no NodeClaim can have this name"),
     (WINDOW_OPENED_AT, "it is written anew in the window, and removed outside"),
     (LAST_ROTATION_AT, "no pause runs from it"),
     (LAST_FAILURE_AT, "no pause runs from it"),
@@ -20,36 +24,44 @@ const OF_POOL: [(&str, &str); 5] = [
 ];
 
 /// The same of a NodeClaim.
-const OF_CLAIM: [(&str, &str); 5] = [
+const OF_CLAIM: [(&str, &str); 6] = [
     (STATE, "it counts as pending where the claim is anchored, else as absent"),
     (STARTED_AT, "it is stamped anew"),
     (FAILED_AT, "the claim counts as past its backoff"),
     (RETRY_COUNT, "it counts as 1"),
+    (SURGE_CLAIM, "nothing is taken back by it: no NodeClaim can have this name"),
     (ROTATE, "it is ignored; write now or next-window"),
 ];
 
-/// Reports every malformed annotation of the pool and its claims, and pauses that would begin in the future.
+/// Reports every malformed annotation of the pool and its claims. An instant that lies ahead is one, too.
 pub(crate) fn report(ctx: &mut Context<'_>) {
-    let pool = &ctx.world.pool;
-    let mut found = malformed(Kind::NodePool, &pool.meta, &OF_POOL);
-    for key in [LAST_ROTATION_AT, LAST_FAILURE_AT] {
-        if pool.meta.annotations.instant(key).is_some() && pool.last(key, ctx.now).is_none() {
-            found.push(one(Kind::NodePool, &pool.meta, key, "it lies in the future: no pause runs from it"));
-        }
-    }
+    let mut found = malformed(Kind::NodePool, &ctx.world.pool.meta, &OF_POOL, ctx.now);
     for claim in &ctx.world.claims {
-        found.extend(malformed(Kind::NodeClaim, &claim.meta, &OF_CLAIM));
+        found.extend(malformed(Kind::NodeClaim, &claim.meta, &OF_CLAIM, ctx.now));
     }
     ctx.reasons.extend(found);
 }
 
-fn malformed(kind: Kind, meta: &Meta, keys: &[(&'static str, &'static str)]) -> Vec<Reason> {
-    let reads = |key: &str, value: &str| keys::find(key).is_some_and(|known| known.format.reads(value));
-    let is_malformed = |key: &str| meta.annotations.get(key).is_some_and(|value| !reads(key, value));
-    keys.iter().filter(|(key, _)| is_malformed(key)).map(|(key, instead)| one(kind, meta, key, instead)).collect()
+/// Removes an anchor that names nothing.
+pub(crate) fn clear_anchor(ctx: &Context<'_>) -> Option<Step> {
+    let pool = &ctx.world.pool;
+    let is_malformed = pool.meta.annotations.has(ACTIVE_ROTATION) && pool.anchor().is_none();
+    (is_malformed && pool.meta.deleted.is_none())
+        .then(|| act("clear-anchor", pool_patch(ctx.world, cleared_anchor(ctx.world)), Vec::new()))
 }
 
-fn one(kind: Kind, meta: &Meta, key: &'static str, instead: &'static str) -> Reason {
-    let value = meta.annotations.get(key).unwrap_or_default().to_owned();
-    Reason::MalformedAnnotation { object: format!("{kind} {}", meta.name), key, value, instead }
+fn malformed(kind: Kind, meta: &Meta, keys: &[(&'static str, &'static str)], now: Timestamp) -> Vec<Reason> {
+    let found = keys.iter().filter_map(|(key, instead)| {
+        let (value, format) = (meta.annotations.get(key)?, keys::find(key)?.format);
+        let why = if !format.reads(value) {
+            "cannot be read"
+        } else if format == Format::Instant && meta.annotations.instant(key, now).is_none() {
+            "lies in the future"
+        } else {
+            return None;
+        };
+        let object = format!("{kind} {}", meta.name);
+        Some(Reason::MalformedAnnotation { object, key, value: value.to_owned(), why, instead })
+    });
+    found.collect()
 }

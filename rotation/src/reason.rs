@@ -87,6 +87,13 @@ pub enum Reason {
         /// The scheduler's message.
         message: String,
     },
+    /// The operator's `rotate` request cannot be met now.
+    RequestNotMet {
+        /// The claim that it is on.
+        claim: ClaimId,
+        /// What is in the way.
+        why: String,
+    },
     /// The replacement is not ready yet (§9.5).
     AwaitingSurge {
         /// The candidate.
@@ -132,12 +139,22 @@ pub enum Reason {
         key: &'static str,
         /// Its value.
         value: String,
+        /// What is wrong with it.
+        why: &'static str,
         /// What is done instead, as a clause.
         instead: &'static str,
     },
 }
 
 impl Reason {
+    /// Whether the NodePool may not start any rotation, as its operator or its policy has it: static, fatal, held.
+    pub fn forbids_starts(&self) -> bool {
+        matches!(
+            self,
+            Self::StaticNodePool | Self::Fatal(_) | Self::Suspended | Self::Frozen(_) | Self::FreezeUnreadable(_)
+        )
+    }
+
     /// The variant's name.
     pub fn name(&self) -> &'static str {
         self.into()
@@ -182,6 +199,9 @@ impl fmt::Display for Reason {
             Self::SurgeUnschedulable { claim, message } => {
                 write!(f, "the placeholder of NodeClaim {claim} is not schedulable: {message}")
             }
+            Self::RequestNotMet { claim, why } => {
+                write!(f, "NodeClaim {claim} is not rotated although noderotation.io/rotate asks for it: {why}")
+            }
             Self::AwaitingSurge { claim, why, until } => {
                 write!(f, "NodeClaim {claim} waits for its replacement until {until}: {why}")
             }
@@ -194,8 +214,8 @@ impl fmt::Display for Reason {
             Self::ForeignAnchor { claim, pool } => {
                 write!(f, "noderotation.io/active-rotation names NodeClaim {claim}, which belongs to NodePool {pool:?}")
             }
-            Self::MalformedAnnotation { object, key, value, instead } => {
-                write!(f, "{object}: {key} holds {value:?}, which cannot be used; {instead}")
+            Self::MalformedAnnotation { object, key, value, why, instead } => {
+                write!(f, "{object}: {key} holds {value:?}, which {why}; {instead}")
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Steps 2 to 6: may a rotation start, of which claim, and is there room (§8, §9.4, §9.6)?
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::feasibility::rotation_bound;
-use noderotation_shared::instant::{self, minus};
+use noderotation_shared::instant::{self, minus, plus};
 use noderotation_shared::keys::{ACTIVE_ROTATION, ACTIVE_ROTATION_STATE, DRAINING_AT, ROTATION_MODE};
 use noderotation_shared::objects::NodeClaim;
 use noderotation_shared::selection::{self, Eligibility};
@@ -21,6 +21,7 @@ use crate::{placeholder, size};
 pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy, eligibilities: &[Eligibility]) -> Option<Step> {
     let closed = gates::closed(ctx.world, governing, ctx.now);
     ctx.explain(&closed);
+    report_unmet_requests(ctx, &closed);
     for (claim, eligibility) in candidates(ctx, governing, eligibilities, &closed) {
         match room_for(ctx, governing, claim) {
             Room::Unknown(read) => return Some(Step::Read(read)),
@@ -57,12 +58,22 @@ fn candidates<'a>(
         .claims
         .iter()
         .zip(eligibilities)
-        .map(|(claim, eligibility)| (&**claim, claim.candidate(world.node_of(claim).map(|n| &**n)), *eligibility))
+        .map(|(claim, eligibility)| {
+            (&**claim, claim.candidate(world.node_of(claim).map(|n| &**n), ctx.now), *eligibility)
+        })
         .filter(|(_, candidate, eligibility)| selection::ineligible(candidate, eligibility).is_empty())
         .filter(|(_, candidate, _)| gates::let_through(closed, candidate.request))
         .collect();
     eligible.sort_by(|a, b| selection::order(&governing.policy, (&a.1, &a.2), (&b.1, &b.2)));
     eligible.into_iter().map(|(claim, _, eligibility)| (claim, eligibility)).collect()
+}
+
+/// A request that a gate holds back, and will not let through by itself, is answered at once.
+fn report_unmet_requests(ctx: &mut Context<'_>, closed: &[Closed]) {
+    let Some(gate) = closed.iter().find(|gate| !gate.is_skipped_by_now) else { return };
+    for claim in ctx.world.claims.iter().filter(|claim| claim.request().is_some()) {
+        ctx.because(Reason::RequestNotMet { claim: ClaimId::of(claim), why: gate.reason.to_string() });
+    }
 }
 
 /// Whether there is room for a claim's replacement.
@@ -82,7 +93,8 @@ pub(crate) enum Room {
 
 /// The forceful-fallback test, then headroom.
 pub(crate) fn room_for(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &NodeClaim) -> Room {
-    if is_too_late_for_surge(ctx, governing, claim) {
+    let late = too_late_for_surge_after(governing, claim);
+    if late.is_some_and(|at| at < ctx.now) {
         return Room::Enough { fallback: true };
     }
     let Some(load) = ctx.world.load_of(claim) else { return Room::Unknown(LiveRead::load_of(claim)) };
@@ -94,6 +106,8 @@ pub(crate) fn room_for(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim
     match headroom::check(ctx.world, claim, &sized.requests) {
         Headroom::Short(why) => {
             ctx.because(why);
+            // with the fallback it goes without a replacement once there is no time left for one
+            late.into_iter().for_each(|at| ctx.wake(plus(at, SignedDuration::from_nanos(1))));
             Room::None
         }
         Headroom::Tight(why) => {
@@ -104,11 +118,11 @@ pub(crate) fn room_for(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim
     }
 }
 
-/// §9.6: the deadline leaves no time for a surge. A claim that never expires never qualifies.
-fn is_too_late_for_surge(ctx: &Context<'_>, governing: &GoverningPolicy, claim: &NodeClaim) -> bool {
+/// §9.6: after this instant the deadline leaves no time for a surge. `None` where the policy does not want the fallback, or
+/// the claim never expires.
+fn too_late_for_surge_after(governing: &GoverningPolicy, claim: &NodeClaim) -> Option<Timestamp> {
     let bound = rotation_bound(&governing.policy, claim.termination_grace_period);
-    governing.policy.surge.forceful_fallback
-        && claim.deadline().is_some_and(|deadline| minus(deadline, bound) < ctx.now)
+    claim.deadline().filter(|_| governing.policy.surge.forceful_fallback).map(|deadline| minus(deadline, bound))
 }
 
 /// Step 6: the anchor, before any other side effect. Leftovers of an earlier set are removed in the same patch.

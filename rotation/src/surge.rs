@@ -14,7 +14,7 @@ pub struct Ready<'a> {
     pub placeholder: &'a Arc<Placeholder>,
     /// The Node that stands in for the candidate's.
     pub host: &'a Arc<Node>,
-    /// `provisioned` or `absorbed`; `None` where the host's NodeClaim is not known.
+    /// `provisioned` or `absorbed`.
     pub path: Option<&'static str>,
 }
 
@@ -36,6 +36,17 @@ pub fn ready<'a>(world: &'a World, candidate: &NodeClaim, started_at: Timestamp)
     }
     let host =
         world.nodes.get(&placeholder.node).ok_or_else(|| format!("Node {} is not known yet", placeholder.node))?;
+    if let Some(obstacle) = obstacle(world, candidate, host) {
+        return Err(format!("Node {} {obstacle}", host.meta.name));
+    }
+    // strictly younger, both in whole seconds: one of the same second existed already
+    let claim = world.claim_on(&host.meta.name);
+    let path = claim.map(|c| if c.meta.created > whole_seconds(started_at) { "provisioned" } else { "absorbed" });
+    Ok(Ready { placeholder, host, path })
+}
+
+/// Why this Node cannot stand in for the candidate's; `None` where it can.
+pub fn obstacle(world: &World, candidate: &NodeClaim, host: &Node) -> Option<&'static str> {
     let claim = world.claim_on(&host.meta.name);
     let obstacles = [
         (host.meta.name == candidate.node, "is the candidate's own"),
@@ -45,14 +56,10 @@ pub fn ready<'a>(world: &'a World, candidate: &NodeClaim, started_at: Timestamp)
         (host.unschedulable, "is unschedulable"),
         (host.disrupted, "is being disrupted by Karpenter"),
         (host.meta.deleted.is_some(), "is being deleted"),
+        (claim.is_none(), "has no NodeClaim of this NodePool that names it"),
         (claim.is_some_and(|c| c.meta.deleted.is_some()), "belongs to a NodeClaim that is being deleted"),
     ];
-    if let Some((_, obstacle)) = obstacles.iter().find(|(is_so, _)| *is_so) {
-        return Err(format!("Node {} {obstacle}", host.meta.name));
-    }
-    // strictly younger, both in whole seconds: one of the same second existed already
-    let path = claim.map(|c| if c.meta.created > whole_seconds(started_at) { "provisioned" } else { "absorbed" });
-    Ok(Ready { placeholder, host, path })
+    obstacles.into_iter().find(|(is_so, _)| *is_so).map(|(_, obstacle)| obstacle)
 }
 
 /// Whether the placeholder's host is going away. The placeholder's own do-not-disrupt would then only stall the drain.

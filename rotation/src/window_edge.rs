@@ -17,7 +17,7 @@ pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy) -> Option
     if pool.meta.deleted.is_some() || ctx.world.stale {
         return None;
     }
-    let stamp = pool.meta.annotations.instant(WINDOW_OPENED_AT);
+    let stamp = pool.meta.annotations.instant(WINDOW_OPENED_AT, ctx.now);
     let is_open = governing.policy.schedule.open_at(ctx.now).is_some();
     match (is_open, stamp) {
         (true, Some(_)) => None,
@@ -31,9 +31,11 @@ pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy) -> Option
         (false, Some(_)) if pool.anchor().is_some() => None,
         (false, Some(opened_at)) => {
             let outstanding = ctx.counts.eligible + ctx.counts.in_backoff;
-            let succeeded = pool.last(LAST_ROTATION_AT, ctx.now).is_some_and(|at| at >= opened_at);
-            let is_held = gates::hold(ctx.world, &governing.policy, ctx.now).is_some();
-            let missed = (outstanding > 0 && !succeeded && !is_held).then_some(Announcement::WindowMissed {
+            let succeeded = pool.meta.annotations.instant(LAST_ROTATION_AT, ctx.now).is_some_and(|at| at >= opened_at);
+            // a pool that may not start has missed nothing
+            let may_start =
+                !gates::closed(ctx.world, governing, ctx.now).iter().any(|gate| gate.reason.forbids_starts());
+            let missed = (outstanding > 0 && !succeeded && may_start).then_some(Announcement::WindowMissed {
                 opened_at,
                 eligible: ctx.counts.eligible,
                 in_backoff: ctx.counts.in_backoff,

@@ -69,6 +69,8 @@ pub struct LiveKnowledge {
     confirmed: BTreeSet<(Box<str>, Box<str>)>,
     /// Names for which the API server has answered that there is no such NodeClaim.
     absent: BTreeSet<Box<str>>,
+    /// Nodes, by name and UID, that were read live or written conditionally.
+    nodes: BTreeSet<(Box<str>, Box<str>)>,
     /// The placeholder and the Node, by UID, that were read live together.
     surge: Option<(Box<str>, Box<str>)>,
     /// What runs on a candidate's Node, by the candidate's name and UID.
@@ -154,6 +156,11 @@ impl World {
         self.live.absent.contains(claim)
     }
 
+    /// Whether this Node was read live in this pass.
+    pub fn is_node_confirmed(&self, node: &Node) -> bool {
+        self.live.nodes.contains(&(node.meta.name.clone(), node.meta.uid.clone()))
+    }
+
     /// Whether this placeholder and this Node were read live together, in this pass.
     pub fn is_surge_confirmed(&self, placeholder: &Placeholder, host: &Node) -> bool {
         let uids = self.live.surge.as_ref();
@@ -211,6 +218,7 @@ impl World {
 
     /// A Node as the API server holds it.
     pub fn learn_node(&mut self, node: Node) {
+        self.live.nodes.insert((node.meta.name.clone(), node.meta.uid.clone()));
         self.nodes.insert(node.meta.name.clone(), Arc::new(node));
     }
 

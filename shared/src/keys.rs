@@ -57,7 +57,8 @@ impl Format {
     /// Whether `value` has this format.
     pub fn reads(self, value: &str) -> bool {
         match self {
-            Self::ClaimName | Self::Text => !value.trim().is_empty(),
+            Self::ClaimName => is_object_name(value),
+            Self::Text => !value.trim().is_empty(),
             Self::Instant => instant::parse(value).is_some(),
             Self::Duration => duration::parse(value).is_some(),
             Self::Count => value.parse::<i64>().is_ok_and(|n| n >= 1),
@@ -65,6 +66,18 @@ impl Format {
             Self::Json => serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(value).is_ok(),
         }
     }
+}
+
+/// Whether a Kubernetes object can have this name: a DNS subdomain of at most 253 characters (RFC 1123). Anything else must
+/// not be put into a URL.
+pub fn is_object_name(name: &str) -> bool {
+    let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_label = |label: &str| {
+        label.starts_with(is_alphanumeric)
+            && label.ends_with(is_alphanumeric)
+            && label.chars().all(|c| is_alphanumeric(c) || c == '-')
+    };
+    name.len() <= 253 && name.split('.').all(is_label)
 }
 
 /// The registry's entry for a key; `None` if the key is not in the registry.
@@ -129,7 +142,7 @@ keys! {
     /// The NodeClaim in whose rotation the placeholder or Node takes part.
     SURGE_FOR = "noderotation.io/surge-for" on [Placeholder, Node] by Controller as Format::ClaimName;
     /// Marks that the controller has set `karpenter.sh/do-not-disrupt`.
-    DO_NOT_DISRUPT_OWNED = "noderotation.io/do-not-disrupt-owned" on [Node] by Controller as Format::OneOf(&["true"]);
+    DO_NOT_DISRUPT_OWNED = "noderotation.io/do-not-disrupt-owned" on [Node] by Controller as Format::Text;
     /// Marks that the controller has cordoned the Node (`spec.unschedulable`).
     CORDONED = "noderotation.io/cordoned" on [Node] by Controller as Format::OneOf(&["true"]);
     /// The operator's request to rotate a claim.
@@ -175,6 +188,8 @@ mod tests {
     fn values_are_checked_by_format() {
         for (key, good, bad) in [
             (ACTIVE_ROTATION, "api-1", ""),
+            (ACTIVE_ROTATION, "api.v2-1", "api/../kube"),
+            (SURGE_CLAIM, "0a", "A"),
             (DRAINING_AT, "2026-12-06T14:00:00Z", "yesterday"),
             (SURGE_WAIT, "4m5s", "4 minutes"),
             (RETRY_COUNT, "3", "0"),

@@ -53,9 +53,16 @@ impl Annotations {
         self.get(key).is_some()
     }
 
-    /// The value of an annotation as an instant; `None` if it is not set or cannot be parsed.
-    pub fn instant(&self, key: &str) -> Option<Timestamp> {
-        self.get(key).and_then(instant::parse)
+    /// The value of an annotation as an instant of the past; `None` if it is not set, cannot be parsed, or lies more than
+    /// five minutes after `now` (§8, *Unreadable*): nothing that has happened can lie further ahead than clocks differ.
+    pub fn instant(&self, key: &str, now: Timestamp) -> Option<Timestamp> {
+        const TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
+        self.get(key).and_then(instant::parse).filter(|at| *at <= instant::plus(now, TOLERANCE))
+    }
+
+    /// The value of an annotation as the name of an object; `None` if it is not set or no object can have this name.
+    pub fn name(&self, key: &str) -> Option<&str> {
+        self.get(key).filter(|name| keys::is_object_name(name))
     }
 }
 
@@ -109,9 +116,9 @@ pub struct Requirement {
 }
 
 impl NodePool {
-    /// The anchor: the name of the NodeClaim in rotation. An empty annotation counts as absent.
+    /// The anchor: the name of the NodeClaim in rotation. A value that no object can have as its name counts as absent.
     pub fn anchor(&self) -> Option<&str> {
-        self.meta.annotations.get(keys::ACTIVE_ROTATION).filter(|name| !name.is_empty())
+        self.meta.annotations.name(keys::ACTIVE_ROTATION)
     }
 
     /// Whether the rotation in flight has left `pending`.
@@ -122,13 +129,6 @@ impl NodePool {
     /// Whether the rotation in flight runs without a surge (§9.6).
     pub fn is_fallback(&self) -> bool {
         self.meta.annotations.get(keys::ROTATION_MODE) == Some("forceful-fallback")
-    }
-
-    /// The value of a `last-*-at` annotation. One that cannot be parsed, or that lies more than five minutes after `now`,
-    /// counts as absent (§8).
-    pub fn last(&self, key: &str, now: Timestamp) -> Option<Timestamp> {
-        const TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
-        self.meta.annotations.instant(key).filter(|at| *at <= instant::plus(now, TOLERANCE))
     }
 
     /// The operator's freeze of the pool.
@@ -181,9 +181,9 @@ impl NodeClaim {
         RotationState::from_word(word).unwrap_or(if_unknown)
     }
 
-    /// When the attempt started; `None` if the annotation is not set or cannot be parsed.
-    pub fn started_at(&self) -> Option<Timestamp> {
-        self.meta.annotations.instant(keys::STARTED_AT)
+    /// When the attempt started; `None` if the annotation is not set or cannot be used at `now`.
+    pub fn started_at(&self, now: Timestamp) -> Option<Timestamp> {
+        self.meta.annotations.instant(keys::STARTED_AT, now)
     }
 
     /// How many attempts have failed; 0 if the annotation is not set, 1 if it cannot be parsed.
@@ -204,8 +204,8 @@ impl NodeClaim {
         self.expire_after.map(|e| instant::plus(self.meta.created, e))
     }
 
-    /// The facts about the claim and its Node that selection depends on (§7).
-    pub fn candidate(&self, node: Option<&Node>) -> Candidate<'_> {
+    /// The facts about the claim and its Node that selection depends on (§7), as they are at `now`.
+    pub fn candidate(&self, node: Option<&Node>, now: Timestamp) -> Candidate<'_> {
         Candidate {
             name: &self.meta.name,
             created: self.meta.created,
@@ -215,7 +215,7 @@ impl NodeClaim {
             disrupting: self.disrupting,
             deleting: self.meta.deleted.is_some(),
             state: self.state(false),
-            failed_at: self.meta.annotations.instant(keys::FAILED_AT),
+            failed_at: self.meta.annotations.instant(keys::FAILED_AT, now),
             retry_count: self.retry_count(),
             request: self.request(),
             node: node.map(|n| Host { ready: n.ready, disrupted: n.disrupted, opted_out: n.is_opted_out() }),

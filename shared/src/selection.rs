@@ -3,6 +3,7 @@
 //! Every condition is one row of `CONDITIONS`.
 
 use std::cmp::Ordering;
+use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -140,6 +141,22 @@ pub enum Ineligible {
     NoNode,
 }
 
+impl fmt::Display for Ineligible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotDue => "it is not due",
+            Self::NotReady => "the NodeClaim or its Node is not Ready",
+            Self::Disrupting => "Karpenter is already replacing it",
+            Self::Deleting => "it is being deleted",
+            Self::InFlight => "its rotation is in progress",
+            Self::Expired => "Karpenter has already expired it",
+            Self::InBackoff => "its backoff after a failed attempt is not over",
+            Self::OptedOut => "its Node has karpenter.sh/do-not-disrupt: \"true\"",
+            Self::NoNode => "it has no Node",
+        })
+    }
+}
+
 /// A condition, and the reason to report if it does not hold.
 type Condition = (Ineligible, fn(&Candidate<'_>, &Eligibility) -> bool);
 
@@ -186,7 +203,8 @@ pub fn assess(policy: &Policy, cadence: &Cadence, candidate: &Candidate<'_>, now
         due_at,
         due: due_by_time || candidate.request.is_some(),
         backoff_until,
-        in_backoff: backoff_until.is_some_and(|until| now < until),
+        // an operator who asks for it now does not want to wait for the backoff either
+        in_backoff: candidate.request != Some(RotateRequest::Now) && backoff_until.is_some_and(|until| now < until),
         short_lead: policy.threshold == Threshold::Auto && candidate.expire_after.is_some_and(|e| e <= lead),
     }
 }

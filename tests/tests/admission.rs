@@ -58,7 +58,7 @@ async fn a_tie_is_refused_in_every_way_it_can_arise() {
     // its selector changes
     warned(
         &admin.create(POLICIES, &policy("team-a", &json!({"team": "b"}))).await,
-        "no NodePool is selected by both today",
+        "no NodePool matches both today",
     );
     let reply = admin
         .merge(&at(POLICIES, "team-a"), &json!({"spec": {"nodePoolSelector": {"matchLabels": {"team": "a"}}}}))

@@ -1,5 +1,6 @@
 //! The old NodeClaim is gone (§8, *Completed*): clean up, then release the anchor in one write that decides the outcome.
 
+use jiff::SignedDuration;
 use noderotation_shared::keys::{DRAINING_AT, LAST_ROTATION_AT, SURGE_PATH, SURGE_WAIT};
 use noderotation_shared::{duration, instant};
 
@@ -21,8 +22,10 @@ pub(crate) fn step(ctx: &mut Context<'_>, name: &str) -> Option<Step> {
     let mut set = cleared_anchor(world);
     let announcement = if world.pool.is_draining() {
         let now = instant::format(ctx.now);
-        let began = annotations.instant(DRAINING_AT);
-        let drain = began.zip(instant::parse(&now)).map(|(began, ended)| instant::between(began, ended));
+        let began = annotations.instant(DRAINING_AT, ctx.now);
+        let drain = began
+            .zip(instant::parse(&now))
+            .map(|(began, ended)| instant::between(began, ended).max(SignedDuration::ZERO));
         set.push((LAST_ROTATION_AT, Some(now)));
         Announcement::Completed {
             claim: ClaimId::gone(name),

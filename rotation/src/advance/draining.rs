@@ -1,22 +1,28 @@
 //! `draining`: the claim is deleted and Karpenter drains its Node (§8, §9.5).
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 use noderotation_shared::feasibility::{STUCK_POD_BUFFER, TGP_STAND_IN};
 use noderotation_shared::instant::{self, plus};
-use noderotation_shared::keys::{ACTIVE_ROTATION_STATE, DRAINING_AT, SURGE_CLAIM};
-use noderotation_shared::objects::NodeClaim;
+use noderotation_shared::keys::{ACTIVE_ROTATION_STATE, DRAINING_AT, STARTED_AT, STATE, SURGE_CLAIM};
+use noderotation_shared::objects::{Node, NodeClaim};
 
+use super::CROSSING_HOLDS;
 use crate::announcement::{Announcement, ClaimId};
 use crate::context::Context;
-use crate::cordon;
-use crate::patch::{act, pool_patch};
+use crate::patch::{act, claim_patch, pool_patch};
 use crate::reason::Reason;
-use crate::step::{Step, Write};
+use crate::step::{LiveRead, Step, Write};
+use crate::{cordon, surge};
 
-/// Restores what this phase needs: the pool's mirror of the state, no placeholder, the deletion, the host's freeze.
+/// Restores what this phase needs: the pool's mirror of the state, no placeholder (when Karpenter simulates where the
+/// drained Pods could go, one that still exists counts as full, and makes it launch one more Node), the deletion, the
+/// host's freeze.
 pub(crate) fn step(ctx: &mut Context<'_>, claim: &NodeClaim) -> Option<Step> {
     let step = mirror(ctx)
-        .or_else(|| delete_placeholder(ctx, claim))
+        .or_else(|| go_back(ctx, claim))
+        .or_else(|| ctx.withdraw_placeholder("drain-placeholder", &claim.meta.name))
         .or_else(|| delete_claim(ctx, claim))
         .or_else(|| keep_host_frozen(ctx, claim));
     if step.is_none() {
@@ -37,11 +43,30 @@ fn mirror(ctx: &Context<'_>) -> Option<Step> {
     Some(act("mirror", pool_patch(ctx.world, set), Vec::new()))
 }
 
-/// When Karpenter simulates where the drained Pods could go, a placeholder that still exists counts as full, and makes
-/// it launch one more Node.
-fn delete_placeholder(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
-    let step = ctx.delete_placeholder("drain-placeholder", &claim.meta.name)?;
-    Some(ctx.confirm(&claim.meta.name).unwrap_or(step))
+/// Before the deletion: a crossing that is long past, or whose host is no longer ready on a live read, is judged again. A
+/// long outage must never end in a blind deletion.
+fn go_back(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
+    let world = ctx.world;
+    if claim.meta.deleted.is_some() || world.pool.is_fallback() || world.pool.meta.deleted.is_some() {
+        return None;
+    }
+    let crossed = world.pool.meta.annotations.instant(DRAINING_AT, ctx.now);
+    let is_recent = crossed.is_some_and(|at| ctx.now <= plus(at, CROSSING_HOLDS));
+    let host = surge_host(ctx, claim).filter(|_| is_recent);
+    if let Some(host) = host.filter(|host| !world.is_node_confirmed(host)) {
+        return Some(Step::Read(LiveRead::Node(host.meta.name.to_string())));
+    }
+    if host.is_some_and(|host| surge::obstacle(world, claim, host).is_none()) {
+        return None;
+    }
+    let again = [(STATE, Some("pending".to_owned())), (STARTED_AT, Some(instant::format(ctx.now)))];
+    Some(act("back-to-pending", claim_patch(claim, again), Vec::new()))
+}
+
+/// The Node of the recorded surge claim.
+fn surge_host<'a>(ctx: &Context<'a>, claim: &NodeClaim) -> Option<&'a Arc<Node>> {
+    let surge = claim.meta.annotations.name(SURGE_CLAIM)?;
+    ctx.world.node_of(ctx.world.claims.iter().find(|c| &*c.meta.name == surge)?)
 }
 
 /// The first deletion, or the one that a crash left out. Its version makes it land, and be announced, once.
@@ -67,9 +92,8 @@ fn delete_claim(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
 
 fn keep_host_frozen(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
     let world = ctx.world;
-    let surge = claim.meta.annotations.get(SURGE_CLAIM)?;
-    let host = world.claims.iter().find(|c| &*c.meta.name == surge && c.meta.deleted.is_none())?;
-    let node = world.node_of(host).filter(|n| n.meta.deleted.is_none())?;
+    let node = surge_host(ctx, claim).filter(|n| n.meta.deleted.is_none())?;
+    world.claim_on(&node.meta.name).filter(|host| host.meta.deleted.is_none())?;
     let patch = cordon::freeze(node, &claim.meta.name, false)?;
     Some(act("freeze-host", Write::Patch(patch), Vec::new()))
 }

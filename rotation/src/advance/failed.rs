@@ -21,18 +21,19 @@ pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &N
     if may_retry(ctx, governing, claim) {
         match room_for(ctx, governing, claim) {
             Room::Unknown(read) => return Some(Step::Read(read)),
-            Room::Enough { .. } => {
+            Room::Enough { fallback } if fallback == ctx.world.pool.is_fallback() => {
                 let retried = [(STATE, Some("pending".into())), (STARTED_AT, Some(instant::format(ctx.now)))];
                 return Some(act("retry", claim_patch(claim, retried), Vec::new()));
             }
-            Room::None | Room::NotForThis => {}
+            // meanwhile it has become too late for a surge: a fallback is a start of its own
+            Room::Enough { .. } | Room::None | Room::NotForThis => {}
         }
     }
     release(ctx, claim)
 }
 
 fn may_retry(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &NodeClaim) -> bool {
-    let candidate = claim.candidate(ctx.world.node_of(claim).map(|n| &**n));
+    let candidate = claim.candidate(ctx.world.node_of(claim).map(|n| &**n), ctx.now);
     let eligibility = selection::assess(&governing.policy, &governing.cadence, &candidate, ctx.now);
     let closed = gates::closed(ctx.world, governing, ctx.now);
     ctx.explain(&closed);
@@ -45,8 +46,8 @@ fn release(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
     if world.pool.meta.deleted.is_some() {
         return None;
     }
-    let stored = world.pool.last(LAST_FAILURE_AT, ctx.now);
-    let failed = claim.meta.annotations.instant(FAILED_AT);
+    let stored = world.pool.meta.annotations.instant(LAST_FAILURE_AT, ctx.now);
+    let failed = claim.meta.annotations.instant(FAILED_AT, ctx.now);
     let at = stored.max(failed).unwrap_or(ctx.now);
     let mut set = cleared_anchor(world);
     set.push((LAST_FAILURE_AT, Some(instant::format(at))));

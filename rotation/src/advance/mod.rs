@@ -7,6 +7,7 @@ mod failed;
 mod pending;
 mod rollback;
 
+use jiff::SignedDuration;
 use noderotation_shared::selection::RotationState;
 
 use crate::context::Context;
@@ -14,6 +15,9 @@ use crate::governance_lost;
 use crate::reason::Reason;
 use crate::step::{LiveRead, Step};
 use crate::world::GoverningPolicy;
+
+/// A crossing that did not lead to the deletion within this time is judged again.
+const CROSSING_HOLDS: SignedDuration = SignedDuration::from_mins(5);
 
 /// Advances the rotation of the claim that the anchor names. A claim is gone only by the API server's own 404.
 pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy, name: &str) -> Option<Step> {
@@ -26,11 +30,10 @@ pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy, name: &st
         };
     };
     if claim.pool != world.pool.meta.name {
-        // never touch another pool's claim; end as for governance lost
         let foreign = Reason::ForeignAnchor { claim: name.to_owned(), pool: claim.pool.to_string() };
         let why = foreign.to_string();
         ctx.because(foreign);
-        return governance_lost::roll_back(ctx, name, why);
+        return governance_lost::release_foreign(ctx, name, why);
     }
     match claim.state(true) {
         RotationState::Empty | RotationState::Pending => pending::step(ctx, governing, claim),

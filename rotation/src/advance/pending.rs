@@ -11,7 +11,7 @@ use noderotation_shared::keys::{
 use noderotation_shared::objects::{Node, NodeClaim, Placeholder};
 use noderotation_shared::{duration, selection};
 
-use super::{expired, rollback};
+use super::{CROSSING_HOLDS, expired, rollback};
 use crate::announcement::{Announcement, ClaimId};
 use crate::context::Context;
 use crate::gates;
@@ -26,10 +26,18 @@ pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &N
     if claim.meta.deleted.is_some() {
         return expired::enter(ctx, claim, "pending");
     }
-    if ctx.world.pool.is_fallback() {
-        return Some(to_draining(claim));
+    if ctx.world.pool.meta.deleted.is_some() {
+        // its claims go with it: only the placeholder must not outlive them
+        return ctx.withdraw_placeholder("useless-placeholder", &claim.meta.name);
     }
-    let Some(started_at) = claim.started_at().filter(|_| is_marked_pending(claim)) else {
+    let held = held(ctx, governing);
+    if let Some(reason) = &held {
+        ctx.because(reason.clone());
+    }
+    if ctx.world.pool.is_fallback() {
+        return held.is_none().then(|| to_draining(claim));
+    }
+    let Some(started_at) = claim.started_at(ctx.now).filter(|_| is_marked_pending(claim)) else {
         return Some(mark_pending(ctx, claim));
     };
     let timeout = plus(started_at, governing.policy.surge.ready_timeout);
@@ -38,10 +46,30 @@ pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &N
     }
     // the attempt is over once the timeout has passed, which is one nanosecond later
     ctx.wake(plus(timeout, SignedDuration::from_nanos(1)));
-    freeze_old_node(ctx, claim)
+    forget_earlier_crossing(ctx, started_at)
+        .or_else(|| freeze_old_node(ctx, claim))
         .or_else(|| record_surge_claim(ctx, claim))
-        .or_else(|| reserve(ctx, governing, claim))
-        .or_else(|| cross(ctx, governing, claim, started_at, timeout))
+        .or_else(|| reserve(ctx, governing, claim, held.is_some()))
+        .or_else(|| cross(ctx, governing, claim, started_at, timeout, held.is_some()))
+}
+
+/// While the pool is held, or the caches are stale, nothing is reserved and `draining` is not entered (§5.4, §8).
+fn held(ctx: &Context<'_>, governing: &GoverningPolicy) -> Option<Reason> {
+    gates::hold(ctx.world, &governing.policy, ctx.now).or(ctx.world.stale.then_some(Reason::StaleView))
+}
+
+/// The pool's mirror of a crossing that came to nothing: the attempt began anew after it (`draining` went back), or it is
+/// long past.
+fn forget_earlier_crossing(ctx: &Context<'_>, started_at: Timestamp) -> Option<Step> {
+    let annotations = &ctx.world.pool.meta.annotations;
+    let now = instant::whole_seconds(ctx.now);
+    let is_earlier = annotations
+        .instant(DRAINING_AT, ctx.now)
+        .is_none_or(|at| at < started_at.min(now) || now > plus(at, CROSSING_HOLDS));
+    let mirror = [ACTIVE_ROTATION_STATE, DRAINING_AT, SURGE_WAIT, SURGE_PATH];
+    let stored = mirror.into_iter().filter(|key| annotations.has(key)).map(|key| (key, None));
+    (ctx.world.pool.is_draining() && is_earlier)
+        .then(|| act("forget-crossing", pool_patch(ctx.world, stored), Vec::new()))
 }
 
 fn is_marked_pending(claim: &NodeClaim) -> bool {
@@ -51,7 +79,7 @@ fn is_marked_pending(claim: &NodeClaim) -> bool {
 /// From no state, or from `pending`; `started-at` is stamped once per attempt.
 fn mark_pending(ctx: &Context<'_>, claim: &NodeClaim) -> Step {
     let mut set = vec![(STATE, Some("pending".to_owned()))];
-    if claim.started_at().is_none() {
+    if claim.started_at(ctx.now).is_none() {
         set.push((STARTED_AT, Some(instant::format(ctx.now))));
     }
     act("pending", claim_patch(claim, set), Vec::new())
@@ -75,14 +103,13 @@ fn record_surge_claim(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
 }
 
 /// Sees to it that a placeholder exists. While the pool is held none is created.
-fn reserve(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &NodeClaim) -> Option<Step> {
+fn reserve(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &NodeClaim, is_held: bool) -> Option<Step> {
     let world = ctx.world;
     let existing = world.placeholder_of(&claim.meta.name);
     if existing.is_some_and(|p| p.meta.deleted.is_none() && is_useless(ctx, p)) {
-        let name = &claim.meta.name;
-        return ctx.confirm(name).or_else(|| ctx.delete_placeholder("useless-placeholder", name));
+        return ctx.withdraw_placeholder("useless-placeholder", &claim.meta.name);
     }
-    if existing.is_some() || world.stale || gates::hold(world, &governing.policy, ctx.now).is_some() {
+    if existing.is_some() || is_held {
         return None;
     }
     let Some(load) = world.load_of(claim) else { return Some(Step::Read(LiveRead::load_of(claim))) };
@@ -124,8 +151,9 @@ fn hosts_to_avoid(ctx: &Context<'_>, governing: &GoverningPolicy, candidate: &No
     let mut hosts = Vec::new();
     for claim in &ctx.world.claims {
         let Some(node) = ctx.world.node_of(claim).filter(|n| !n.hostname.is_empty()) else { continue };
-        let is_due =
-            || selection::assess(&governing.policy, &governing.cadence, &claim.candidate(Some(node)), ctx.now).due;
+        let is_due = || {
+            selection::assess(&governing.policy, &governing.cadence, &claim.candidate(Some(node), ctx.now), ctx.now).due
+        };
         if claim.meta.name == candidate.meta.name {
             hosts.insert(0, node.hostname.to_string());
         } else if is_due() {
@@ -142,6 +170,7 @@ fn cross(
     claim: &NodeClaim,
     started_at: Timestamp,
     timeout: Timestamp,
+    is_held: bool,
 ) -> Option<Step> {
     let world = ctx.world;
     let ready = match surge::ready(world, claim, started_at) {
@@ -152,9 +181,7 @@ fn cross(
             return None;
         }
     };
-    let held = gates::hold(world, &governing.policy, ctx.now).or(world.stale.then_some(Reason::StaleView));
-    if let Some(held) = held {
-        ctx.because(held);
+    if is_held {
         return None;
     }
     if !world.is_surge_confirmed(ready.placeholder, ready.host) {
@@ -181,7 +208,7 @@ fn report_unschedulable(ctx: &mut Context<'_>, governing: &GoverningPolicy, clai
     ctx.because(Reason::SurgeUnschedulable { claim: ClaimId::of(claim), message: message.to_string() });
 }
 
-/// The pool's side of the crossing. What is stored already stays: each of these is written once.
+/// The pool's side of the crossing, written and announced once: what is stored already stays.
 fn mirror(
     ctx: &Context<'_>,
     claim: &NodeClaim,
@@ -189,7 +216,9 @@ fn mirror(
     started_at: Timestamp,
     path: Option<&'static str>,
 ) -> Option<Step> {
-    let annotations = &ctx.world.pool.meta.annotations;
+    if ctx.world.pool.is_draining() {
+        return None;
+    }
     let now = instant::whole_seconds(ctx.now);
     let surge_wait = instant::between(started_at, now);
     let wanted = [
@@ -198,14 +227,10 @@ fn mirror(
         (SURGE_WAIT, Some(duration::format(surge_wait))),
         (SURGE_PATH, path.map(str::to_owned)),
     ];
-    let missing: BTreeMap<_, _> =
-        wanted.into_iter().filter(|(key, value)| value.is_some() && !annotations.has(key)).collect();
-    if missing.is_empty() {
-        return None;
-    }
+    let known: BTreeMap<_, _> = wanted.into_iter().filter(|(_, value)| value.is_some()).collect();
     let ready =
         Announcement::SurgeReady { claim: ClaimId::of(claim), host: host.meta.name.to_string(), path, surge_wait };
-    Some(act("mirror", pool_patch(ctx.world, missing), vec![ready]))
+    Some(act("mirror", pool_patch(ctx.world, known), vec![ready]))
 }
 
 fn to_draining(claim: &NodeClaim) -> Step {

@@ -55,7 +55,7 @@ fn mark_failed(ctx: &Context<'_>, governing: &GoverningPolicy, claim: &NodeClaim
 /// its Node.
 fn reap(ctx: &mut Context<'_>, claim: &NodeClaim, started_at: Timestamp) -> Option<Step> {
     let name = &claim.meta.name;
-    let surge = match (claim.meta.annotations.get(SURGE_CLAIM), ctx.world.nominated_for(name)) {
+    let surge = match (claim.meta.annotations.name(SURGE_CLAIM), ctx.world.nominated_for(name)) {
         (Some(recorded), _) => recorded,
         (None, Some(nominated)) => nominated?,
         // a Node that never registered gave the placeholder no node name, but Karpenter told what it launched

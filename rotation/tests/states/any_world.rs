@@ -54,8 +54,13 @@ fn mess() -> impl Strategy<Value = Mess> {
     ]
 }
 
+/// `PROPTEST_CASES` asks for more.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(2_000)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
     fn any_world_is_bearable_and_comes_to_rest(messes in prop::collection::vec(mess(), 0..8), seconds in 0i64..20_000) {

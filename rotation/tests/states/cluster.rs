@@ -161,7 +161,8 @@ impl Cluster {
         panic!("passes without end: {:?}", self.done);
     }
 
-    fn one_pass(&mut self, requests: usize) -> Option<PassEnd> {
+    /// One pass, driven as the controller drives it.
+    pub fn one_pass(&mut self, requests: usize) -> Option<PassEnd> {
         let mut pass = Pass::new(self.world());
         loop {
             match pass.next(self.now) {

@@ -4,6 +4,7 @@
 mod any_world;
 mod cluster;
 mod fallback;
+mod found_by_attack;
 mod pending;
 mod start;
 mod taken_away;
