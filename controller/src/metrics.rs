@@ -23,6 +23,12 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::queue::Queue;
 use crate::reports::PoolReports;
 
+/// How a rotation can end, as `completed_total` counts it.
+const OUTCOMES: [&str; 3] = ["success", "failure", "expired"];
+
+/// The phases of a rotation that `duration_seconds` measures.
+const PHASES: [&str; 2] = ["surge_wait", "drain"];
+
 /// Everything that the controller counts and measures.
 pub struct Metrics {
     registry: Mutex<Registry>,
@@ -176,13 +182,30 @@ impl Metrics {
         self.leader.set(i64::from(leads));
     }
 
+    /// Takes in the report of a pass. All series of a governed NodePool exist from its first report on, at 0, so that
+    /// `increase(…)` sees the first event.
+    pub fn reported(&self, report: PoolReport) {
+        if report.governance.is_ok() {
+            let pool = || ("nodepool", report.pool.clone());
+            for outcome in OUTCOMES {
+                drop(self.completed.get_or_create(&LabelSet([pool(), ("outcome", outcome.to_owned())])));
+            }
+            for phase in PHASES {
+                drop(self.duration.get_or_create(&LabelSet([pool(), ("phase", phase.to_owned())])));
+            }
+            drop(self.fallback.get_or_create(&LabelSet([pool()])));
+            drop(self.missed.get_or_create(&LabelSet([pool()])));
+        }
+        self.reports.insert(report);
+    }
+
     /// Removes everything that is labelled with a NodePool that is gone.
     pub fn forget_pool(&self, pool: &str) {
         self.reports.remove(pool);
-        for outcome in ["success", "failure", "expired"] {
+        for outcome in OUTCOMES {
             self.completed.remove(&LabelSet([("nodepool", pool.to_owned()), ("outcome", outcome.to_owned())]));
         }
-        for phase in ["surge_wait", "drain"] {
+        for phase in PHASES {
             self.duration.remove(&LabelSet([("nodepool", pool.to_owned()), ("phase", phase.to_owned())]));
         }
         self.fallback.remove(&LabelSet([("nodepool", pool.to_owned())]));
@@ -306,7 +329,15 @@ mod tests {
     #[test]
     fn gauges_and_counters_go_with_the_pool() {
         let metrics = Metrics::new();
-        metrics.reports.insert(report("api", Some("p")));
+        metrics.reported(report("api", Some("p")));
+        for line in [
+            "noderotation_completed_total{nodepool=\"api\",outcome=\"expired\"} 0",
+            "noderotation_window_missed_total{nodepool=\"api\"} 0",
+            "noderotation_forceful_fallback_total{nodepool=\"api\"} 0",
+            "noderotation_duration_seconds_count{nodepool=\"api\",phase=\"surge_wait\"} 0",
+        ] {
+            assert!(metrics.render().contains(line), "{line}: increase() would not see the first one");
+        }
         metrics.completed("api", "success");
         metrics.phase("api", "drain", 12.0);
         let page = metrics.render();
@@ -318,7 +349,7 @@ mod tests {
         ] {
             assert!(page.contains(line), "{line} is not in\n{page}");
         }
-        metrics.reports.insert(report("api", None));
+        metrics.reported(report("api", None));
         assert!(!metrics.render().contains("noderotation_candidates{nodepool=\"api\"}"), "gauges go with governance");
         assert!(metrics.render().contains("noderotation_completed_total{nodepool=\"api\""), "counters stay");
         metrics.forget_pool("api");

@@ -193,7 +193,7 @@ impl Reconciler {
                 tell(&self.recorder, &pool, &notice);
             }
         }
-        self.metrics.reports.insert(report);
+        self.metrics.reported(report);
         self.caches.changed.notify_one();
         match result {
             PassResult::Success => {

@@ -130,6 +130,7 @@ async fn lead_on(
     for _ in 0..args.workers {
         workers.spawn(reconciler.clone().work());
     }
+    loops.spawn(caches.clone().trigger_on_recovery());
     loops.spawn(status::keep(api, caches, metrics.reports.clone(), term));
     loop {
         tokio::select! {

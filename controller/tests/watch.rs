@@ -185,3 +185,25 @@ async fn a_cut_initial_state_is_begun_anew_and_nothing_is_taken_for_complete() {
     w.until("the whole state", |w| w.names() == ["a", "b"]).await;
     assert!(w.asked().iter().take(3).all(|q| q.contains("sendInitialEvents=true")), "{:?}", w.asked());
 }
+
+/// Deletions within a cut initial state have versions, too; resuming there once left a leader that never synced.
+#[tokio::test]
+async fn a_deletion_in_a_cut_initial_state_is_nothing_to_resume_from() {
+    let cut = [event("ADDED", &node("a", 3, true)), event("DELETED", &node("b", 9, true))].concat();
+    let whole = [event("ADDED", &node("a", 3, true)), bookmark(11, true)].concat();
+    let w = Watched::start(vec![(200, cut), (200, whole)]).await;
+    w.until("the whole state", |w| w.asked().len() >= 2 && w.names() == ["a"]).await;
+    assert!(w.asked()[1].contains("sendInitialEvents=true"), "{:?}", w.asked());
+}
+
+/// A server that closes every watch at once, or says 410 for ever, is not asked without pause.
+#[tokio::test]
+async fn a_server_that_ends_every_watch_is_not_asked_without_pause() {
+    for answer in [String::new(), event("ERROR", &status(410, "Expired"))] {
+        let w = Watched::start(vec![(200, answer); 1_000]).await;
+        let began = tokio::time::Instant::now();
+        w.until("four requests", |w| w.asked().len() >= 4).await;
+        // the second one may come at once; the third waits half a second at least, the fourth a whole one
+        assert!(began.elapsed() >= Duration::from_millis(1_500), "four requests in {:?}", began.elapsed());
+    }
+}

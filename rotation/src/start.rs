@@ -107,7 +107,9 @@ pub(crate) fn room_for(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim
         Headroom::Short(why) => {
             ctx.because(why);
             // with the fallback it goes without a replacement once there is no time left for one
-            late.into_iter().for_each(|at| ctx.wake(plus(at, SignedDuration::from_nanos(1))));
+            if let Some(at) = late {
+                ctx.wake(plus(at, SignedDuration::from_nanos(1)));
+            }
             Room::None
         }
         Headroom::Tight(why) => {

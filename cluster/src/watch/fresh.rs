@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use noderotation_shared::kind::Kind;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// A view in which some watch has been silent for longer than this is stale: nothing is started on it.
@@ -14,12 +15,21 @@ pub const STALE_AFTER: Duration = Duration::from_secs(300);
 #[derive(Default)]
 pub struct Freshness {
     last: Mutex<BTreeMap<Kind, Instant>>,
+    recovered: Notify,
 }
 
 impl Freshness {
     /// Records that the watch of this kind has just delivered something.
     pub fn touch(&self, kind: Kind) {
-        self.last.lock().insert(kind, Instant::now());
+        let before = self.last.lock().insert(kind, Instant::now());
+        if before.is_some_and(|at| at.elapsed() > STALE_AFTER) {
+            self.recovered.notify_one();
+        }
+    }
+
+    /// Waits until a watch delivers something after it had been silent for longer than [`STALE_AFTER`].
+    pub async fn recovered(&self) {
+        self.recovered.notified().await;
     }
 
     /// For each kind, the time since its watch last delivered something.

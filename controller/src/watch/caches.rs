@@ -64,6 +64,15 @@ impl Caches {
         }
     }
 
+    /// Reconciles every NodePool whenever stale caches are fresh again: starts had been held back, and no event of a
+    /// NodePool tells that they no longer are. Never returns.
+    pub async fn trigger_on_recovery(self: Arc<Self>) {
+        loop {
+            self.fresh.recovered().await;
+            self.trigger_all();
+        }
+    }
+
     pub(super) fn trigger_all(&self) {
         let names: Vec<_> = self.lock().pools.objects.keys().cloned().collect();
         self.trigger(names.iter().map(|name| &**name));

@@ -65,7 +65,8 @@ fn each_gate_shuts_and_says_so() {
         .collect();
     assert_eq!(told.len(), 3, "{told:?}");
     assert!(
-        told[0].contains("last-rotation-at") && told[0].contains("lies in the future")
+        told[0].contains("last-rotation-at")
+            && told[0].contains("lies in the future")
             && told[1].contains("last-failure-at holds \"yesterday\"")
             && told[2].contains("\"today\""),
         "{told:?}"
