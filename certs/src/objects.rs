@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use noderotation_cluster::objects::{Cached, identity};
 use noderotation_shared::kind::Kind;
 use noderotation_shared::objects::Meta;
+use noderotation_shared::store::Stored;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -33,7 +34,9 @@ impl Cached for SecretObject {
         let data = raw.data.as_object().into_iter().flatten().filter_map(|(k, v)| Some((k.clone(), decoded(v)?)));
         Ok(Self { meta: identity(json)?, data: data.collect() })
     }
+}
 
+impl Stored for SecretObject {
     fn meta(&self) -> &Meta {
         &self.meta
     }
@@ -101,7 +104,9 @@ impl<K: ConfigurationKind> Cached for WebhookConfiguration<K> {
         let raw: Raw = serde_json::from_str(json)?;
         Ok(Self { meta: identity(json)?, webhooks: raw.webhooks, kind: std::marker::PhantomData })
     }
+}
 
+impl<K: ConfigurationKind> Stored for WebhookConfiguration<K> {
     fn meta(&self) -> &Meta {
         &self.meta
     }

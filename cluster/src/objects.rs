@@ -7,31 +7,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use noderotation_shared::governance::StoredPolicy;
 use noderotation_shared::kind::Kind;
-use noderotation_shared::objects::{Annotations, Meta, Node, NodeClaim, NodePool, Placeholder, Requirement, Taint};
+use noderotation_shared::objects::{
+    Annotations, Meta, Node, NodeClaim, NodePool, Placeholder, PolicyObject, Requirement, Taint,
+};
 use noderotation_shared::quantity::{Quantity, Resources};
+use noderotation_shared::store::Stored;
 use noderotation_shared::{duration, keys};
 use serde::Deserialize;
 use serde_json::Value;
 
 /// An object that a program keeps a slim copy of, and how that copy is parsed.
-pub trait Cached: Clone + PartialEq + Send + Sync + 'static {
+pub trait Cached: Stored + Send + Sync + 'static {
     /// Its kind, by which it is listed, watched and counted.
     const KIND: Kind;
 
     /// Parses one object from the API server's JSON.
     fn read(json: &str) -> Result<Self, serde_json::Error>;
-    /// Its identity, version and annotations.
-    fn meta(&self) -> &Meta;
-    /// The same, mutable.
-    fn meta_mut(&mut self) -> &mut Meta;
-    /// Whether two versions of an object differ in nothing that is kept of it, its `resourceVersion` aside.
-    fn is_same(&self, other: &Self) -> bool {
-        let mut other = other.clone();
-        other.meta_mut().version.clone_from(&self.meta().version);
-        *self == other
-    }
 }
 
 /// The metadata that is kept. Everything else is skipped while parsing.
@@ -151,14 +143,6 @@ impl Cached for Node {
             meta: raw.metadata.slim(),
         })
     }
-
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-
-    fn meta_mut(&mut self) -> &mut Meta {
-        &mut self.meta
-    }
 }
 
 #[derive(Deserialize)]
@@ -216,14 +200,6 @@ impl Cached for NodeClaim {
             meta: raw.metadata.slim(),
         })
     }
-
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-
-    fn meta_mut(&mut self) -> &mut Meta {
-        &mut self.meta
-    }
 }
 
 impl Cached for NodePool {
@@ -277,14 +253,6 @@ impl Cached for NodePool {
                 .collect(),
         })
     }
-
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-
-    fn meta_mut(&mut self) -> &mut Meta {
-        &mut self.meta
-    }
 }
 
 impl Cached for Placeholder {
@@ -321,33 +289,6 @@ impl Cached for Placeholder {
             unschedulable: raw.status.conditions.iter().find(unschedulable).map(|c| c.message.as_str().into()),
         })
     }
-
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-
-    fn meta_mut(&mut self) -> &mut Meta {
-        &mut self.meta
-    }
-}
-
-/// A RotationPolicy as stored, with what its status says.
-#[derive(Clone, Debug)]
-pub struct PolicyObject {
-    /// Identity, version and our annotations.
-    pub meta: Meta,
-    /// `spec` as JSON, by which changes are detected; null where there is none.
-    pub spec: Value,
-    /// `status` as JSON; null where there is none.
-    pub status: Value,
-    /// The policy as it was parsed, or everything that is wrong with it.
-    pub stored: Arc<StoredPolicy>,
-}
-
-impl PartialEq for PolicyObject {
-    fn eq(&self, other: &Self) -> bool {
-        self.meta == other.meta && self.spec == other.spec && self.status == other.status
-    }
 }
 
 impl Cached for PolicyObject {
@@ -363,23 +304,7 @@ impl Cached for PolicyObject {
             status: Value,
         }
         let raw: Raw = serde_json::from_str(json)?;
-        let stored = StoredPolicy::read(&raw.metadata.name, raw.metadata.generation, &raw.spec);
-        Ok(Self { meta: raw.metadata.slim(), spec: raw.spec, status: raw.status, stored: Arc::new(stored) })
-    }
-
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-
-    fn meta_mut(&mut self) -> &mut Meta {
-        &mut self.meta
-    }
-
-    fn is_same(&self, other: &Self) -> bool {
-        self.meta.uid == other.meta.uid
-            && self.meta.deleted == other.meta.deleted
-            && self.spec == other.spec
-            && self.stored.generation == other.stored.generation
+        Ok(Self::new(raw.metadata.slim(), raw.metadata.generation, raw.spec, raw.status))
     }
 }
 

@@ -27,7 +27,7 @@ impl Caches {
     pub fn take_in(&self, write: &Write, answer: &str) -> Option<ApiObject> {
         if let Write::DeletePlaceholder { name, uid } = write {
             // without a grace period it is gone with the answer
-            self.forget_placeholder(name, uid);
+            self.lock().placeholder_deleted(name, uid);
             return None;
         }
         let (kind, name) = write.target();

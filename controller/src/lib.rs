@@ -1,11 +1,11 @@
 //! The program that rotates.
 //!
 //! ```text
-//!   reflectors ──▶ watch/ ──▶ queue ──▶ reconcile ──▶ observe ──▶ rotation::Pass ──▶ announce
-//!   one per kind   slim       names     one pass      World           ▲    │          metric, log line, Event:
-//!                  caches               per name                      │    ▼          only what has landed
-//!                     ▲                                            read / apply
-//!                     └───────────── answers ──────────────────────────┘           leader, status, http beside it
+//!   reflectors ──▶ watch ──▶ queue ──▶ reconcile ──▶ World ──▶ rotation::Pass ──▶ announce
+//!   one per kind   slim      names     one pass      from        ▲    │           metric, log line, Event:
+//!                  caches              per name      the caches  │    ▼           only what has landed
+//!                     ▲                                        read / apply
+//!                     └────────────── answers ────────────────────┘            leader, status, http beside it
 //! ```
 //!
 //! It is not for rules: what to do, and why not, is `noderotation_rotation`'s. This crate reads, sends and tells.
@@ -28,7 +28,6 @@ pub mod cleanup;
 pub mod events;
 pub mod leader;
 pub mod metrics;
-pub mod observe;
 pub mod preflight;
 pub mod queue;
 pub mod read;

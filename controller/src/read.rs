@@ -7,6 +7,7 @@ use noderotation_cluster::api::{Api, Selectors};
 use noderotation_cluster::error::Error;
 use noderotation_cluster::objects::{Cached, amounts};
 use noderotation_cluster::watch::EventHandler;
+use noderotation_rotation::caches::{CacheOf, Caches as State};
 use noderotation_rotation::pass::Answer;
 use noderotation_rotation::size::{NodeLoad, Role, role};
 use noderotation_rotation::step::LiveRead;
@@ -18,7 +19,6 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::watch::Caches;
-use crate::watch::caches::Forget;
 
 /// Performs one read; `namespace` is where placeholders live.
 pub async fn read(api: &Api, caches: &Caches, namespace: &str, wanted: &LiveRead) -> Result<Answer, Error> {
@@ -51,7 +51,8 @@ pub async fn read(api: &Api, caches: &Caches, namespace: &str, wanted: &LiveRead
 /// Reads one object live and caches it; `None` is the API server's own 404, which the caches remember as well.
 pub async fn refresh<K: Cached>(api: &Api, caches: &Caches, object: ObjectRef<'_>) -> Result<Option<K>, Error>
 where
-    Caches: EventHandler<K> + Forget<K>,
+    Caches: EventHandler<K>,
+    State: CacheOf<K>,
 {
     match api.get(object).await {
         Ok(text) => {
@@ -60,7 +61,7 @@ where
             Ok(Some(live))
         }
         Err(error) if error.is_not_found() => {
-            caches.forget(object.name);
+            caches.forget::<K>(object.name);
             Ok(None)
         }
         Err(error) => Err(error),

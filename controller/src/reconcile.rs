@@ -22,7 +22,6 @@ use crate::apply::apply;
 use crate::events::{Event, Recorder};
 use crate::leader::Term;
 use crate::metrics::Metrics;
-use crate::observe::observe;
 use crate::queue::{End, Queue, Work};
 use crate::read::read;
 use crate::sweep;
@@ -106,7 +105,7 @@ impl Reconciler {
 
     /// Performs what a pass asks for, until it ends.
     async fn pass(&self, pool: &str) -> Worked {
-        let Some(world) = observe(&self.caches, &self.settings, pool, Timestamp::now()) else { return Worked::NoPool };
+        let Some(world) = self.caches.world(&self.settings, pool, Timestamp::now()) else { return Worked::NoPool };
         let mut pass = Pass::new(world);
         let mut retry_after = None;
         loop {
@@ -186,8 +185,9 @@ impl Reconciler {
         let PassEnd { result, report, wake_at } = end;
         let pool = report.pool.clone();
         if result == PassResult::Success {
-            let uid = self.caches.pool(&pool).map(|pool| pool.meta.uid.to_string()).unwrap_or_default();
-            let claim_uid = |claim: &str| self.caches.claim(claim).map(|c| c.meta.uid.to_string()).unwrap_or_default();
+            let uid = self.caches.lock().pool(&pool).map(|pool| pool.meta.uid.to_string()).unwrap_or_default();
+            let claim_uid =
+                |claim: &str| self.caches.lock().claim(claim).map(|c| c.meta.uid.to_string()).unwrap_or_default();
             let noticed = notices(&report, &uid, claim_uid);
             for notice in self.event_dedup.lock().transition(&pool, noticed) {
                 tell(&self.recorder, &pool, &notice);
@@ -198,7 +198,7 @@ impl Reconciler {
         match result {
             PassResult::Success => {
                 if !self.caches.fresh.is_stale() {
-                    let anchor = self.caches.pool(&pool).and_then(|pool| pool.anchor().map(str::to_owned));
+                    let anchor = self.caches.lock().pool(&pool).and_then(|pool| pool.anchor().map(str::to_owned));
                     sweep::orphans_of(self, &pool, anchor).await;
                 }
                 ("success", End::Success(next_pass(wake_at)))

@@ -9,7 +9,7 @@ use noderotation_process::http::{Health, serve};
 use noderotation_process::tasks::{Tasks, describe, or_stopped, wait_for_signal};
 use noderotation_rotation::world::Settings;
 use noderotation_shared::keys;
-use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder};
+use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder, PolicyObject};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,7 @@ use crate::reconcile::Reconciler;
 use crate::watch::Caches;
 use crate::{preflight, status, sweep};
 use noderotation_cluster::api::Api;
-use noderotation_cluster::objects::{Cached, PolicyObject};
+use noderotation_cluster::objects::Cached;
 use noderotation_cluster::watch::EventHandler;
 use noderotation_cluster::watch::{Freshness, ListWatch, reflect};
 
@@ -102,11 +102,12 @@ async fn lead_on(
     let mut loops: JoinSet<()> = JoinSet::new();
     watch_everything(&mut loops, &api, &caches, &metrics, &args.namespace);
     tokio::select! {
-        () = caches.wait_synced() => {}
+        () = caches.wait_initialized() => {}
         () = stop.cancelled() => return Ok(()),
         ended = loops.join_next() => anyhow::bail!("a watch ended: {ended:?}"),
     }
-    info!(nodepools = caches.pool_names().len(), nodeclaims = caches.claims().len(), "caches complete");
+    let (nodepools, nodeclaims) = (caches.lock().pool_names().len(), caches.lock().claims().len());
+    info!(nodepools, nodeclaims, "caches complete");
 
     let (recorder, events) = Recorder::new();
     loops.spawn(events::write(api.clone(), events, instance));

@@ -9,7 +9,7 @@ use noderotation_rotation::report::PoolReport;
 use noderotation_shared::admission::messages;
 use noderotation_shared::governance::{StoredPolicy, Ungoverned, govern};
 use noderotation_shared::instant;
-use noderotation_shared::objects::NodePool;
+use noderotation_shared::objects::{NodePool, PolicyObject};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -18,7 +18,7 @@ use crate::leader::Term;
 use crate::reports::PoolReports;
 use crate::watch::Caches;
 use noderotation_cluster::api::{Api, Outcome};
-use noderotation_cluster::objects::{Cached, PolicyObject};
+use noderotation_cluster::objects::Cached;
 use noderotation_cluster::watch::EventHandler;
 
 /// Changes come in clusters; one computation serves them all.
@@ -35,13 +35,16 @@ pub async fn keep(api: Api, caches: Arc<Caches>, reports: PoolReports, term: Ter
         tokio::time::sleep(DEBOUNCE).await;
         let reports = reports.all();
         // at a leader's start the counts is complete only once every pool had its pass
-        if caches.pool_names().iter().any(|name| !reports.contains_key(&**name)) {
+        if caches.lock().pool_names().iter().any(|name| !reports.contains_key(&**name)) {
             wait = DEBOUNCE;
             continue;
         }
         let now = Timestamp::now();
         let mut next = Instant::now() + Duration::from_secs(300);
-        let (policies, pools) = (caches.policies(), caches.pools());
+        let (policies, pools) = {
+            let caches = caches.lock();
+            (caches.policies(), caches.pools())
+        };
         let standing = standing(&policies, &pools);
         for policy in &policies {
             if term.check().is_err() {

@@ -13,7 +13,7 @@ use noderotation_cluster::api::Api;
 use noderotation_cluster::metrics::ClientMetrics;
 use noderotation_cluster::watch::{Freshness, ListWatch, reflect};
 use noderotation_controller::queue::Queue;
-use noderotation_controller::watch::caches::Caches;
+use noderotation_controller::watch::Caches;
 use noderotation_shared::objects::Node;
 use serde_json::{Value, json};
 
@@ -103,7 +103,7 @@ impl Watched {
     }
 
     fn names(&self) -> Vec<String> {
-        self.caches.nodes().iter().map(|n| n.meta.name.to_string()).collect()
+        self.caches.lock().nodes().iter().map(|n| n.meta.name.to_string()).collect()
     }
 }
 
@@ -119,7 +119,7 @@ async fn the_initial_state_is_streamed_and_the_watch_resumes_from_its_last_versi
     .concat();
     let w = Watched::start(vec![(200, first), (200, event("DELETED", &node("b", 14, true)))]).await;
     w.until("b to be deleted", |w| w.names() == ["a"]).await;
-    assert!(!w.caches.nodes()[0].ready);
+    assert!(!w.caches.lock().nodes()[0].ready);
     let asked = w.asked();
     assert!(
         asked[0].contains("sendInitialEvents=true&resourceVersionMatch=NotOlderThan")

@@ -30,6 +30,7 @@
 
 mod advance;
 pub mod announcement;
+pub mod caches;
 mod context;
 pub mod cordon;
 pub mod decide;

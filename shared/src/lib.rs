@@ -78,4 +78,5 @@ pub mod policy;
 pub mod quantity;
 pub mod schedule;
 pub mod selection;
+pub mod store;
 pub mod zone;

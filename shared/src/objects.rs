@@ -7,9 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
+use crate::governance::StoredPolicy;
 use crate::quantity::Resources;
 use crate::selection::{Candidate, Host, RotateRequest, RotationState};
+use crate::store::Stored;
 use crate::{instant, keys};
 
 /// The metadata of an object: its identity, its version for conditional writes, and its annotations.
@@ -270,5 +273,66 @@ impl Placeholder {
     /// The name of the NodeClaim for whose replacement the Pod reserves capacity; empty if the annotation is missing.
     pub fn claim(&self) -> &str {
         self.meta.annotations.get(keys::SURGE_FOR).unwrap_or_default()
+    }
+}
+
+/// A RotationPolicy as stored.
+#[derive(Clone, Debug)]
+pub struct PolicyObject {
+    /// Identity, version and annotations.
+    pub meta: Meta,
+    /// `spec` as JSON, by which changes are detected; null where there is none.
+    pub spec: Value,
+    /// `status` as JSON; null where there is none.
+    pub status: Value,
+    /// The policy as it was parsed, or everything that is wrong with it.
+    pub stored: Arc<StoredPolicy>,
+}
+
+impl PolicyObject {
+    /// Parses the `spec` of a policy with this metadata and `metadata.generation`.
+    pub fn new(meta: Meta, generation: Option<i64>, spec: Value, status: Value) -> Self {
+        let stored = Arc::new(StoredPolicy::read(&meta.name, generation, &spec));
+        Self { meta, spec, status, stored }
+    }
+}
+
+impl PartialEq for PolicyObject {
+    fn eq(&self, other: &Self) -> bool {
+        self.meta == other.meta && self.spec == other.spec && self.status == other.status
+    }
+}
+
+macro_rules! stored {
+    ($($object:ty),+) => {
+        $(impl Stored for $object {
+            fn meta(&self) -> &Meta {
+                &self.meta
+            }
+
+            fn meta_mut(&mut self) -> &mut Meta {
+                &mut self.meta
+            }
+        })+
+    };
+}
+
+stored!(NodePool, NodeClaim, Node, Placeholder);
+
+impl Stored for PolicyObject {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut Meta {
+        &mut self.meta
+    }
+
+    /// Our own status writes change nothing that anything is decided by.
+    fn is_same(&self, other: &Self) -> bool {
+        self.meta.uid == other.meta.uid
+            && self.meta.deleted == other.meta.deleted
+            && self.spec == other.spec
+            && self.stored.generation == other.stored.generation
     }
 }

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use noderotation_cluster::objects::{Cached, PolicyObject, identity};
+use noderotation_cluster::objects::{Cached, identity};
 use noderotation_cluster::watch::fresh::STALE_AFTER;
 use noderotation_cluster::watch::{Change, EventHandler, Freshness, Store, wait_until};
 use noderotation_shared::admission::{PolicyIndex, ProposedNodePool};
 use noderotation_shared::governance::StoredPolicy;
 use noderotation_shared::kind::Kind;
-use noderotation_shared::objects::Meta;
+use noderotation_shared::objects::{Meta, PolicyObject};
+use noderotation_shared::store::Stored;
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -59,7 +60,9 @@ impl Cached for PoolObject {
         let value = serde_json::to_value(raw)?;
         Ok(Self { meta: identity(json)?, proposed: Arc::new(ProposedNodePool::read(&value, Timestamp::UNIX_EPOCH)) })
     }
+}
 
+impl Stored for PoolObject {
     fn meta(&self) -> &Meta {
         &self.meta
     }
@@ -90,7 +93,9 @@ impl Cached for PolicyEntry {
     fn read(json: &str) -> Result<Self, serde_json::Error> {
         PolicyObject::read(json).map(|policy| Self { meta: policy.meta, stored: policy.stored })
     }
+}
 
+impl Stored for PolicyEntry {
     fn meta(&self) -> &Meta {
         &self.meta
     }

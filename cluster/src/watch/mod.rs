@@ -1,14 +1,13 @@
-//! What the API server holds, kept up to date: one reflector per kind ([`reflector`]) feeds slim caches ([`store`]).
+//! What the API server holds, kept up to date: one reflector per kind ([`reflector`]) feeds slim caches (`noderotation_shared::store`).
 
 pub mod fresh;
 pub mod reflector;
-pub mod store;
 
 use std::collections::HashSet;
 
 pub use fresh::Freshness;
+pub use noderotation_shared::store::{Change, Store};
 pub use reflector::{ListWatch, reflect};
-pub use store::{Change, Store};
 use tokio::sync::Notify;
 
 use crate::objects::Cached;

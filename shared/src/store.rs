@@ -3,7 +3,21 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use crate::objects::Cached;
+use crate::objects::Meta;
+
+/// An object of which a slim copy is kept.
+pub trait Stored: Clone + PartialEq {
+    /// Its identity, version and annotations.
+    fn meta(&self) -> &Meta;
+    /// The same, mutable.
+    fn meta_mut(&mut self) -> &mut Meta;
+    /// Whether two versions of an object differ in nothing that is kept of it, its `resourceVersion` aside.
+    fn is_same(&self, other: &Self) -> bool {
+        let mut other = other.clone();
+        other.meta_mut().version.clone_from(&self.meta().version);
+        *self == other
+    }
+}
 
 /// A cache of one kind.
 pub struct Store<K> {
@@ -31,7 +45,7 @@ pub enum Change<K> {
     Changed(Option<Arc<K>>),
 }
 
-impl<K: Cached> Store<K> {
+impl<K: Stored> Store<K> {
     /// Caches an object, unless a newer version of it is cached already or we have deleted it.
     pub fn apply(&mut self, object: K) -> Change<K> {
         if self.deleted.contains(&object.meta().uid) {
