@@ -90,10 +90,12 @@ async fn a_budget_holds_the_drain_and_nothing_else_starts_in_that_pool() {
         })
         .await
         .unwrap();
-    // the other pool's rotation goes on meanwhile, and proves that time passed
+    // the other pool's rotation goes on meanwhile
     request(&product, &free[0]).await;
     world::rotated(rig, "free", &free[0]).await.unwrap();
+    // and a pass over the held pool, which a changed label triggers, starts nothing
     let before = passes(&controller).await;
+    rig.kubectl(&["label", "nodepool", "held", "test=look"]).unwrap();
     looked(&product, &controller, before).await;
 
     let other = held.iter().find(|c| **c != draining).unwrap();

@@ -40,6 +40,9 @@ pub struct Rig {
     folder: RunFolder,
 }
 
+/// How often a boot is tried again because a port was taken meanwhile.
+const PORT_ATTEMPTS: usize = 3;
+
 /// The ports of one run. The kernel chooses them, so that several rigs do not collide.
 struct Ports {
     api: u16,
@@ -78,6 +81,17 @@ impl Rig {
     /// Builds the programs that are missing, then boots. An error shows the last log lines of the process that failed.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         let _ = rustls::crypto::ring::default_provider().install_default();
+        for _ in 0..PORT_ATTEMPTS {
+            match Self::boot(&options).await {
+                Err(error) if format!("{error:#}").contains("address already in use") => {}
+                other => return other,
+            }
+        }
+        Self::boot(&options).await
+    }
+
+    /// One attempt: between the choice of a port and its use somebody else may take it.
+    async fn boot(options: &Options) -> anyhow::Result<Self> {
         let programs = programs::build()?;
         let folder = RunFolder::make(&programs::cache().join("runs"))?;
         let ports = Ports::free()?;
@@ -85,7 +99,7 @@ impl Rig {
         write_pki(folder.path(), &url)?;
         let client = client(&folder.path().join("kubeconfig/admin")).await?;
         let mut rig = Self { client, programs, url, extra: Vec::new(), parts: Vec::new(), folder };
-        rig.start_storage(&ports, &options).await?;
+        rig.start_storage(&ports, options).await?;
         if options.bare {
             return Ok(rig);
         }
