@@ -11,6 +11,7 @@ use noderotation_rotation::Pass;
 use noderotation_rotation::event_dedup::{EventDedup, notices};
 use noderotation_rotation::pass::{Next, PassEnd, PassResult, Written};
 use noderotation_rotation::step::Act;
+use noderotation_rotation::work_queue::{End, Work};
 use noderotation_rotation::world::Settings;
 use noderotation_shared::kind::Kind;
 use parking_lot::Mutex;
@@ -22,7 +23,7 @@ use crate::apply::apply;
 use crate::events::{Event, Recorder};
 use crate::leader::Term;
 use crate::metrics::Metrics;
-use crate::queue::{End, Queue, Work};
+use crate::queue::Queue;
 use crate::read::read;
 use crate::sweep;
 use crate::watch::Caches;
@@ -90,7 +91,7 @@ impl Reconciler {
                 self.metrics.reconciled("gone", began.elapsed());
                 return;
             }
-            Worked::Stopped => ("stopped", End::Success(Instant::now() + SAFETY_NET)),
+            Worked::Stopped => ("stopped", End::Success(self.queue.time_of(Instant::now() + SAFETY_NET))),
             Worked::Ended(end, retry_after) => self.ended(*end, retry_after).await,
         };
         self.metrics.reconciled(label, began.elapsed());
@@ -201,7 +202,7 @@ impl Reconciler {
                     let anchor = self.caches.lock().pool(&pool).and_then(|pool| pool.anchor().map(str::to_owned));
                     sweep::orphans_of(self, &pool, anchor).await;
                 }
-                ("success", End::Success(next_pass(wake_at)))
+                ("success", End::Success(self.queue.time_of(next_pass(wake_at))))
             }
             PassResult::Conflict => ("conflict", End::Again),
             PassResult::Failed => {

@@ -106,7 +106,10 @@ async fn lead_on(
         () = stop.cancelled() => return Ok(()),
         ended = loops.join_next() => anyhow::bail!("a watch ended: {ended:?}"),
     }
-    let (nodepools, nodeclaims) = (caches.lock().pool_names().len(), caches.lock().claims().len());
+    let (nodepools, nodeclaims) = {
+        let caches = caches.lock();
+        (caches.pool_names().len(), caches.claims().len())
+    };
     info!(nodepools, nodeclaims, "caches complete");
 
     let (recorder, events) = Recorder::new();

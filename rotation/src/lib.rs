@@ -50,6 +50,7 @@ mod start;
 pub mod step;
 pub mod surge;
 mod window_edge;
+pub mod work_queue;
 pub mod world;
 
 pub use decide::{Decision, decide};

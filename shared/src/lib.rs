@@ -66,6 +66,7 @@
 
 pub mod admission;
 pub mod api;
+pub mod backoff;
 pub mod duration;
 pub mod feasibility;
 pub mod field_error;

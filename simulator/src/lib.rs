@@ -1,0 +1,37 @@
+//! A cluster in memory on which the product's own passes run: an API server, Karpenter, a scheduler, people, faults, and a
+//! clock of its own.
+//!
+//! ```text
+//!   World of events (heap by time) ──▶ replica: caches ▸ queue ▸ rotation::Pass ──▶ cluster (API semantics)
+//!        ▲                                ▲                                            │
+//!        │                                └────── watch events, delayed, cut ──────────┤
+//!        └──── karpenter, scheduler, people, faults ◀──────────────────────────────────┘
+//!                                    invariants after every event
+//! ```
+//!
+//! One seed is one history, on every machine. Nothing of a rotation is decided here: caches, queue, pass, orphans and
+//! event dedup are `noderotation_rotation`'s, as the controller runs them.
+//!
+//! It is not a Kubernetes: it has what the controller relies on. What a real API server and a real Karpenter do is proven
+//! on the rig.
+//!
+//! ```
+//! use noderotation_simulator::{Plan, simulate};
+//!
+//! let outcome = simulate(&Plan { seed: 7, faults: false, ..Plan::default() });
+//! assert_eq!(outcome.violation, None);
+//! assert!(outcome.completed > 0);
+//! ```
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing))]
+
+pub mod cluster;
+pub mod faults;
+pub mod invariants;
+mod karpenter;
+mod people;
+pub mod replica;
+pub mod run;
+pub mod story;
+
+pub use run::{Outcome, Plan, simulate};
