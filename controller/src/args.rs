@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long)]
     pub cleanup: bool,
 
-    /// With --cleanup: the controller's Deployment, scaled to nothing first.
+    /// With --cleanup: the controller's Deployment, scaled to 0 first.
     #[arg(long, requires = "cleanup", value_name = "NAME")]
     pub cleanup_deployment: Option<String>,
 

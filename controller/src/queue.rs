@@ -18,7 +18,7 @@ use tokio::time::Instant;
 pub enum End {
     /// It succeeded: due again at this instant, or when triggered.
     Success(Instant),
-    /// LiveRead again at once: somebody else was faster.
+    /// Look again at once: somebody else was faster.
     Again,
     /// It failed: due again after the backoff, or after this time where the server asked for a longer one.
     Failed(Option<Duration>),
@@ -37,7 +37,7 @@ struct QueuedKey {
 }
 
 /// After so many conflicts in a row a name backs off as after a failure.
-pub const MAX_CONFLICTS: u32 = 5;
+const CONFLICTS_BEFORE_BACKOFF: u32 = 5;
 
 #[derive(Default)]
 struct QueueState {
@@ -139,7 +139,11 @@ impl Queue {
             }
             End::Again => {
                 entry.conflicts = entry.conflicts.saturating_add(1);
-                if entry.conflicts < MAX_CONFLICTS { now } else { now + backoff(entry.conflicts - MAX_CONFLICTS) }
+                if entry.conflicts < CONFLICTS_BEFORE_BACKOFF {
+                    now
+                } else {
+                    now + backoff(entry.conflicts - CONFLICTS_BEFORE_BACKOFF)
+                }
             }
             End::Failed(retry_after) => {
                 let wait = backoff(entry.failures).max(retry_after.unwrap_or_default());

@@ -41,7 +41,7 @@ pub(super) struct CachedCadence {
 pub struct Caches {
     state: Mutex<CacheState>,
     queue: Arc<Queue>,
-    /// Rung when a policy, pool or claim changed: the status loop looks.
+    /// Notified when a policy, pool or claim changed: the status loop looks.
     pub changed: Notify,
     pub(super) synced: Notify,
     /// When each watch last said something.
@@ -49,7 +49,7 @@ pub struct Caches {
 }
 
 impl Caches {
-    /// An empty view that triggers passes in `queue`.
+    /// Empty caches that trigger passes in `queue`.
     pub fn new(queue: Arc<Queue>, fresh: Arc<Freshness>) -> Self {
         Self { state: Mutex::default(), queue, changed: Notify::new(), synced: Notify::new(), fresh }
     }
