@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every path in backticks, and every link to a file, in our Markdown pages names something that exists.
+# Every path in backticks, and every link to a file, in our Markdown pages names something that exists; so does every test
+# that docs/map.md names.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0
@@ -22,4 +23,9 @@ while IFS= read -r page; do
     exists "$page" "$path" || { echo "docs: $page names $path, which does not exist" >&2; failed=1; }
   done
 done < <(git ls-files --cached --others --exclude-standard -- '*.md')
+
+# names of several words are functions; `…` stands for the rest of a long one
+while IFS= read -r name; do
+  git grep --untracked -qE "fn ${name%…}" -- '*.rs' || { echo "docs: docs/map.md names $name, which is no function" >&2; failed=1; }
+done < <(grep -oE '`[a-z0-9]+(_[a-z0-9]+)+(_?…)?`' docs/map.md | tr -d '`' | sort -u)
 exit $failed

@@ -235,7 +235,7 @@ impl CertificateManager {
         let labels: Map<String, Value> =
             self.secret_ref.labels.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
         json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+            "apiVersion": Kind::Secret.api_version(), "kind": Kind::Secret.name(), "type": "kubernetes.io/tls",
             "metadata": {"name": self.secret_ref.secret, "namespace": self.secret_ref.namespace, "labels": labels},
             "data": encoded(data),
         })

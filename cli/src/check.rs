@@ -9,7 +9,7 @@ use noderotation_shared::instant;
 use noderotation_shared::policy::Policy;
 use serde::Serialize;
 
-use crate::input::{Input, PolicyInput, PoolInput, read};
+use crate::input::{Input, PolicyInput, PoolInput, parse_instant, read};
 use crate::output::{OutputFormat, print, table};
 
 /// The flags of `check`.
@@ -25,7 +25,7 @@ pub struct CheckArgs {
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     nodes: u32,
     /// Check as of this instant (RFC 3339) [default: now].
-    #[arg(long, value_name = "INSTANT")]
+    #[arg(long, value_name = "INSTANT", value_parser = parse_instant)]
     at: Option<Timestamp>,
 }
 
@@ -105,13 +105,14 @@ struct FindingReport {
 
 /// Runs the command; returns whether there are neither refusals nor findings.
 pub fn run(args: &CheckArgs) -> anyhow::Result<bool> {
-    let input = read(&args.filename)?;
+    let now = args.at.unwrap_or_else(Timestamp::now);
+    let input = read(&args.filename, now)?;
     anyhow::ensure!(
         !(input.policies.is_empty() && input.pools.is_empty()),
         "{}: neither a RotationPolicy nor a NodePool found",
         args.filename.join(", ")
     );
-    let report = check(&input, args.at.unwrap_or_else(Timestamp::now), args.nodes);
+    let report = check(&input, now, args.nodes);
     print(args.output, &report, || as_table(&report))?;
     Ok(report.refusals == 0 && report.findings == 0)
 }
@@ -217,7 +218,8 @@ fn derived_text(d: &Derived) -> String {
     let rotation =
         format!("a rotation takes about {}, {} at most", human(d.rotation_estimate), human(d.rotation_bound));
     let mut parts = vec![due, windows, rotation];
-    if d.expire_after.is_some() {
+    // nodes that would be due before they exist are guaranteed nothing: the finding says so
+    if d.expire_after.is_some() && d.age_threshold.is_some_and(|age| age.is_positive()) {
         let chances = d.guaranteed_chances.max(0);
         parts.push(format!("{} guaranteed before a node expires", plural(chances, "window is", "windows are")));
     }

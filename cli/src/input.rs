@@ -3,8 +3,10 @@
 
 use std::io::{self, Read};
 
+use jiff::Timestamp;
 use noderotation_shared::admission::ProposedNodePool;
 use noderotation_shared::governance::StoredPolicy;
+use noderotation_shared::kind::Kind;
 use serde_json::Value;
 
 /// Where an object was found.
@@ -22,7 +24,7 @@ impl std::fmt::Display for DocumentLocation {
     }
 }
 
-/// Why the input cannot be read. Invalid policies are not errors; their problems are reported as results.
+/// Why a file or a flag cannot be read. Invalid policies are not errors; their problems are reported as results.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
     /// Standard input cannot be read, or is not UTF-8.
@@ -50,6 +52,9 @@ pub enum InputError {
     /// A document is not a Kubernetes object.
     #[error("{0}: not a Kubernetes object, because it has no kind")]
     NotAnObject(DocumentLocation),
+    /// The value of a flag is not an instant.
+    #[error("write an instant with its date, time and zone, such as 2026-12-20T00:00:00Z")]
+    Instant,
     /// A RotationPolicy or NodePool has no name.
     #[error("{0}: metadata.name is missing")]
     NoName(DocumentLocation),
@@ -84,8 +89,13 @@ pub struct Input {
     pub others: usize,
 }
 
-/// Reads the objects of all files.
-pub fn read(files: &[String]) -> Result<Input, InputError> {
+/// Reads the value of a flag as an instant.
+pub fn parse_instant(text: &str) -> Result<Timestamp, InputError> {
+    text.parse().map_err(|_| InputError::Instant)
+}
+
+/// Reads the objects of all files. A relative freeze is answered with the instant that it means at `now`.
+pub fn read(files: &[String], now: Timestamp) -> Result<Input, InputError> {
     let mut input = Input::default();
     for file in files {
         let text = contents(file)?;
@@ -95,7 +105,7 @@ pub fn read(files: &[String]) -> Result<Input, InputError> {
                 Ok(document) => document,
                 Err(source) => return Err(InputError::Syntax { place, source: Box::new(source) }),
             };
-            input.add(&place, &document)?;
+            input.add(&place, &document, now)?;
         }
     }
     Ok(input)
@@ -114,7 +124,7 @@ fn contents(file: &str) -> Result<String, InputError> {
 }
 
 impl Input {
-    fn add(&mut self, place: &DocumentLocation, object: &Value) -> Result<(), InputError> {
+    fn add(&mut self, place: &DocumentLocation, object: &Value, now: Timestamp) -> Result<(), InputError> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let group = text("/apiVersion").split('/').next().unwrap_or_default();
         if object.is_null() {
@@ -125,25 +135,22 @@ impl Input {
         }
         if text("/kind").ends_with("List") && object.get("items").is_some_and(Value::is_array) {
             for item in object["items"].as_array().into_iter().flatten() {
-                self.add(place, item)?;
+                self.add(place, item, now)?;
             }
             return Ok(());
         }
-        match (group, text("/kind")) {
-            ("noderotation.io", "RotationPolicy") => {
-                let name = required_name(object, place)?;
-                let spec = object.get("spec").cloned().unwrap_or(Value::Null);
-                let stored = StoredPolicy::read(&name, None, &spec);
-                self.policies.push(PolicyInput { place: place.clone(), stored, spec });
-            }
-            ("karpenter.sh", "NodePool") => {
-                required_name(object, place)?;
-                self.pools.push(PoolInput {
-                    place: place.clone(),
-                    proposed: ProposedNodePool::read(object, jiff::Timestamp::now()),
-                });
-            }
-            _ => self.others += 1,
+        let is_a = |kind: Kind| group == kind.group() && text("/kind") == kind.name();
+        if is_a(Kind::RotationPolicy) {
+            let name = required_name(object, place)?;
+            let spec = object.get("spec").cloned().unwrap_or(Value::Null);
+            let stored = StoredPolicy::read(&name, None, &spec);
+            self.policies.push(PolicyInput { place: place.clone(), stored, spec });
+        } else if is_a(Kind::NodePool) {
+            required_name(object, place)?;
+            let proposed = ProposedNodePool::read(object, now);
+            self.pools.push(PoolInput { place: place.clone(), proposed });
+        } else {
+            self.others += 1;
         }
         Ok(())
     }

@@ -17,12 +17,13 @@ mod windows;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use noderotation_shared::zone::program_version;
 
 use crate::output::OutputFormat;
 
 /// Checks policies for node rotation and lists their maintenance windows.
 #[derive(Parser)]
-#[command(name = "kubectl noderotation", bin_name = "kubectl noderotation", version = version(), about, max_term_width = 100)]
+#[command(name = "kubectl noderotation", bin_name = "kubectl noderotation", version = program_version(), about, max_term_width = 100)]
 struct Args {
     #[command(subcommand)]
     command: Command,
@@ -49,13 +50,6 @@ enum Command {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 no problem, 1 a finding or refusal, 2 wrong usage or unreadable input";
-
-fn version() -> &'static str {
-    static VERSION: std::sync::OnceLock<String> = std::sync::OnceLock::new();
-    VERSION.get_or_init(|| {
-        format!("{} (tzdata {})", env!("CARGO_PKG_VERSION"), noderotation_shared::zone::database_version())
-    })
-}
 
 fn main() -> ExitCode {
     let args = Args::parse();

@@ -8,7 +8,7 @@ use noderotation_shared::policy::Policy;
 use noderotation_shared::schedule::{Entry, Occurrence, Shift};
 use serde::Serialize;
 
-use crate::input::read;
+use crate::input::{parse_instant, read};
 use crate::output::{OutputFormat, print, table};
 
 /// The flags of `windows`.
@@ -18,10 +18,10 @@ pub struct WindowsArgs {
     #[arg(short, long = "filename", required = true, num_args = 1.., value_name = "FILE")]
     filename: Vec<String>,
     /// List occurrences that close after this instant (RFC 3339) [default: now].
-    #[arg(long, value_name = "INSTANT")]
+    #[arg(long, value_name = "INSTANT", value_parser = parse_instant)]
     from: Option<Timestamp>,
     /// List occurrences that open before this instant (RFC 3339) [default: four weeks after --from].
-    #[arg(long, value_name = "INSTANT")]
+    #[arg(long, value_name = "INSTANT", value_parser = parse_instant)]
     to: Option<Timestamp>,
     /// List only the windows of the policy with this name.
     #[arg(long, value_name = "NAME")]
@@ -52,8 +52,8 @@ struct Local {
 
 /// Runs the command; returns whether all policies are valid.
 pub fn run(args: &WindowsArgs) -> anyhow::Result<bool> {
-    let input = read(&args.filename)?;
     let from = args.from.unwrap_or_else(Timestamp::now);
+    let input = read(&args.filename, from)?;
     let to = args.to.unwrap_or_else(|| instant::plus(from, SignedDuration::from_hours(24 * 28)));
     anyhow::ensure!(from < to, "--from {from} must be earlier than --to {to}");
     let wanted = |name: &str| args.policy.as_ref().is_none_or(|only| only == name);

@@ -15,7 +15,10 @@ fn run(arguments: &[&str], input: &str) -> (i32, String, String) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    // a command that refuses its flags has ended before it read anything
+    if let Err(error) = child.stdin.take().unwrap().write_all(input.as_bytes()) {
+        assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+    }
     let output = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
@@ -112,6 +115,18 @@ fn ties_static_pools_and_our_keys_in_templates_are_refused() {
     let frozen = POOL.replace("labels: {w: api}", "labels: {w: api}, annotations: {noderotation.io/freeze: 72h}");
     let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POLICY, &frozen]));
     assert!(code == 1 && out.contains("must be an RFC 3339 instant"), "{out}");
+    let (_, out, _) = run(&["check", "-f", "-", "--at", "2027-01-01T00:00:00Z"], &documents(&[POLICY, &frozen]));
+    assert!(out.contains("write 2027-01-04T00:00:00Z"), "the instant that it would mean at --at: {out}");
+}
+
+#[test]
+fn a_flag_that_is_no_instant_is_answered_with_one() {
+    for flag in ["--from", "--to"] {
+        for text in ["yesterday", "2026-12-20"] {
+            let (code, _, err) = run(&["windows", "-f", "-", flag, text], POLICY);
+            assert!(code == 2 && err.contains("such as 2026-12-20T00:00:00Z"), "{err}");
+        }
+    }
 }
 
 #[test]

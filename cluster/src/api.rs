@@ -2,6 +2,7 @@
 //!
 //! The client's own retries are off (`default_retry`): whether and when to retry is decided in the work queue.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
-use crate::error::Error;
+use crate::error::{Error, with_causes};
 use crate::metrics::ClientMetrics;
 
 /// No single request takes longer; a watch only until its first byte.
@@ -57,6 +58,18 @@ impl Outcome {
             Self::Unknown(_) => "unknown",
             Self::Rejected(_) => "rejected",
             Self::Throttled(_) => "throttled",
+        }
+    }
+}
+
+/// For log lines: the label, and the error where there is one.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(error) | Self::Rejected(error) | Self::Throttled(error) => {
+                write!(f, "{}: {}", self.label(), with_causes(error))
+            }
+            Self::Applied(_) | Self::Conflict | Self::NotFound => f.write_str(self.label()),
         }
     }
 }

@@ -6,33 +6,33 @@ use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigEr
 
 use crate::error::with_causes;
 
-/// Why there is no client.
+/// Why there is no client. Each message says its causes, so that none is a source: whoever shows the chain would repeat them.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The file that `--kubeconfig` names cannot be used.
-    #[error("--kubeconfig {}: {}", path.display(), with_causes(source))]
+    #[error("--kubeconfig {}: {}", path.display(), with_causes(error))]
     Kubeconfig {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        source: KubeconfigError,
+        error: KubeconfigError,
     },
     /// Neither a kubeconfig nor a service account was found.
     #[error("cannot find the API server: {}; name a kubeconfig with --kubeconfig", with_causes(.0))]
-    NotConfigured(#[source] InferConfigError),
+    NotConfigured(InferConfigError),
     /// The name of the program cannot be sent as a header.
     #[error("{0:?} is not a valid user agent")]
     UserAgent(String),
     /// The configuration is read, but no client can be made from it (certificates, proxy).
     #[error("{}", with_causes(.0))]
-    Client(#[source] kube::Error),
+    Client(kube::Error),
 }
 
 /// A client that never retries by itself, and says in `agent` which program it is.
 pub async fn connect(kubeconfig: Option<&Path>, agent: &str) -> Result<kube::Client, ConnectError> {
     let mut config = match kubeconfig {
         Some(path) => {
-            from_file(path).await.map_err(|source| ConnectError::Kubeconfig { path: path.to_owned(), source })?
+            from_file(path).await.map_err(|error| ConnectError::Kubeconfig { path: path.to_owned(), error })?
         }
         None => kube::Config::infer().await.map_err(ConnectError::NotConfigured)?,
     };

@@ -5,7 +5,8 @@ use std::time::Duration;
 use kube::core::Status;
 use noderotation_shared::kind::Kind;
 
-/// Why a request did not give what was asked for. Shown with [`with_causes`] where no format does it already.
+/// Why a request did not give what was asked for. No message repeats its source; whoever shows one shows it with
+/// [`with_causes`], or the chain.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API server answered with a `Status` that is no success.
@@ -21,15 +22,15 @@ pub enum Error {
     Timeout(Duration),
     /// The connection could not be made, or broke.
     #[error("{}", with_causes(.0))]
-    Transport(#[source] kube::Error),
+    Transport(kube::Error),
     /// The body of an answer broke off or was larger than any answer that we ask for.
     #[error("the answer's body cannot be read: {0}")]
     Body(String),
     /// The request cannot be built, for example because a name is empty.
-    #[error("{0}")]
+    #[error("the request cannot be built")]
     Request(#[from] kube::core::request::Error),
     /// The answer is not an object of the kind that was asked for.
-    #[error("the {kind} in the answer cannot be parsed: {source}")]
+    #[error("the {kind} in the answer cannot be parsed")]
     Parse {
         /// The kind that was asked for.
         kind: Kind,

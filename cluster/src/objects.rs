@@ -1,4 +1,4 @@
-//! From the API server's JSON to the slim values of `rotation::world`: only what is read is kept.
+//! From the API server's JSON to the slim values of `noderotation_shared::objects`: only what is read is kept.
 //!
 //! Lenient: a field of an unexpected shape is as good as absent, and an object that cannot be read at all is reported
 //! by name and never stops a watch.

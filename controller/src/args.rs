@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use clap::Parser;
 use noderotation_process::log::LogArgs;
+use noderotation_shared::zone::program_version;
 
 use crate::leader::Timing;
 
 /// Rotates Karpenter nodes inside maintenance windows, replacement first.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "noderotation-controller", version = version(), about, max_term_width = 100, args_override_self = true)]
+#[command(name = "noderotation-controller", version = program_version(), about, max_term_width = 100, args_override_self = true)]
 pub struct Args {
     /// Namespace of the lease and of the placeholder Pods.
     #[arg(long, env = "NODEROTATION_NAMESPACE", default_value = "noderotation")]
@@ -65,7 +66,7 @@ pub struct Args {
     #[arg(long)]
     pub cleanup: bool,
 
-    /// With --cleanup: the controller's Deployment, scaled to nothing first.
+    /// With --cleanup: the controller's Deployment, scaled to 0 first.
     #[arg(long, requires = "cleanup", value_name = "NAME")]
     pub cleanup_deployment: Option<String>,
 
@@ -93,14 +94,6 @@ impl Args {
         );
         Ok(())
     }
-}
-
-/// The program's version with that of its time zone database.
-pub fn version() -> &'static str {
-    static VERSION: std::sync::OnceLock<String> = std::sync::OnceLock::new();
-    VERSION.get_or_init(|| {
-        format!("{} (tzdata {})", env!("CARGO_PKG_VERSION"), noderotation_shared::zone::database_version())
-    })
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -1,6 +1,6 @@
 //! `--cleanup`: before the release is removed, everything that this program has written to other objects is, too (§9.5).
 //!
-//! The controller is scaled to nothing and its lease taken, so that nobody writes at the same time. Every removal is
+//! The controller is scaled to 0 and its lease taken, so that nobody writes at the same time. Every removal is
 //! conditional on what was read and tried again if that has changed; it may be run again at any time.
 
 use std::time::Duration;

@@ -61,8 +61,8 @@ pub async fn write(api: Api, mut events: mpsc::Receiver<Event>, instance: Arc<st
         let n = count.fetch_add(1, Ordering::Relaxed);
         let head: String = event.name.chars().take(200).collect();
         let body = json!({
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
+            "apiVersion": Kind::Event.api_version(),
+            "kind": Kind::Event.name(),
             "metadata": {"name": format!("{head}.{:x}.{n:x}", now.as_nanosecond()), "namespace": NAMESPACE},
             "type": if NORMAL.contains(&event.reason) { "Normal" } else { "Warning" },
             "reason": event.reason,
@@ -76,7 +76,7 @@ pub async fn write(api: Api, mut events: mpsc::Receiver<Event>, instance: Arc<st
         match api.create(Kind::Event, Some(NAMESPACE), &body).await {
             Outcome::Applied(_) => {}
             other => {
-                tracing::warn!(reason = event.reason, about = event.name, outcome = ?other, "event not written");
+                tracing::warn!(reason = event.reason, about = event.name, outcome = %other, "event not written");
             }
         }
     }

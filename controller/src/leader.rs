@@ -244,7 +244,7 @@ impl Election {
         }
         match self.api.replace(self.target(), &self.lease(&lease, &self.identity, 0)).await {
             Outcome::Applied(_) => Ok(()),
-            other => Err(Renewal::Failed(format!("{other:?}"))),
+            other => Err(Renewal::Failed(other.to_string())),
         }
     }
 
@@ -257,8 +257,8 @@ impl Election {
         let acquired =
             old.pointer("/spec/acquireTime").cloned().filter(|_| !changes).unwrap_or_else(|| now.clone().into());
         json!({
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
+            "apiVersion": Kind::Lease.api_version(),
+            "kind": Kind::Lease.name(),
             "metadata": old.get("metadata").cloned().unwrap_or_default(),
             "spec": {
                 "holderIdentity": holder_identity,

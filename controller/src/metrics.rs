@@ -220,7 +220,7 @@ struct PoolGauges(PoolReports);
 type PoolGauge = (&'static str, &'static str, fn(&PoolReport) -> Option<f64>);
 
 #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
-const POOL_GAUGES: [PoolGauge; 16] = [
+const POOL_GAUGES: &[PoolGauge] = &[
     ("candidates", "NodeClaims that meet every condition", |r| governed(r, r.counts.eligible as f64)),
     ("in_backoff", "NodeClaims that are due and held back only by their backoff", |r| {
         governed(r, r.counts.in_backoff as f64)

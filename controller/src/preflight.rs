@@ -19,12 +19,12 @@ pub enum PreflightError {
         advice: &'static str,
     },
     /// The API server answered 401 or 403: the account is unknown, or may not list the kind.
-    #[error("{resource} cannot be listed: {}; grant this service account get, list and watch", with_causes(source))]
+    #[error("{resource} cannot be listed: {}; grant this service account get, list and watch", with_causes(error))]
     Forbidden {
         /// Plural and group, as in RBAC.
         resource: String,
-        /// What the API server said.
-        source: Error,
+        /// What the API server said; its causes are in the message already.
+        error: Error,
     },
 }
 
@@ -50,8 +50,8 @@ async fn check_kind(api: &Api, kind: Kind, advice: &'static str) -> Result<(), P
             Err(error) if error.is_not_found() => {
                 return Err(PreflightError::NotServed { resource: kind.resource(), advice });
             }
-            Err(source) if source.is_forbidden() => {
-                return Err(PreflightError::Forbidden { resource: kind.resource(), source });
+            Err(error) if error.is_forbidden() => {
+                return Err(PreflightError::Forbidden { resource: kind.resource(), error });
             }
             Err(error) => {
                 let wait = backoff(failures).min(Duration::from_secs(15));

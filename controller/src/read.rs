@@ -166,12 +166,11 @@ async fn volume_zones(api: &Api, namespace: &str, claim: &str) -> Result<Option<
 
 /// The general zone key, its predecessor, and those that CSI drivers of the large clouds write instead.
 fn is_zone_key(key: &str) -> bool {
-    const ALSO: [&str; 5] = [
+    const ALSO: [&str; 4] = [
         "failure-domain.beta.kubernetes.io/zone",
         "topology.ebs.csi.aws.com/zone",
         "topology.gke.io/zone",
         "topology.disk.csi.azure.com/zone",
-        "topology.kubernetes.io/zone",
     ];
     key == keys::ZONE || ALSO.contains(&key)
 }

@@ -8,7 +8,7 @@ use noderotation_cluster::api::{Api, Outcome};
 use noderotation_cluster::backoff::jittered;
 use noderotation_cluster::error::with_causes;
 use noderotation_rotation::Pass;
-use noderotation_rotation::event_dedup::{EventDedup, notices};
+use noderotation_rotation::event_dedup::{EventAbout, EventDedup, Notice, notices};
 use noderotation_rotation::pass::{Next, PassEnd, PassResult, Written};
 use noderotation_rotation::step::Act;
 use noderotation_rotation::work_queue::{End, Work};
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::announce::{announce, tell};
 use crate::apply::apply;
-use crate::events::{Event, Recorder};
+use crate::events::Recorder;
 use crate::leader::Term;
 use crate::metrics::Metrics;
 use crate::queue::Queue;
@@ -167,18 +167,16 @@ impl Reconciler {
     /// The API server rejected a write: told once per message.
     fn rejected(&self, pass: &Pass, step: &str, error: &str) {
         let pool = &pass.world().pool.meta;
-        let text = format!("{step}: {error}");
-        if !self.event_dedup.lock().is_new(&pool.name, "WriteRefused", &text) {
-            return;
+        let (kind, name, uid) = (Kind::NodePool, pool.name.to_string(), pool.uid.to_string());
+        let notice = Notice {
+            topic: "WriteRefused".into(),
+            text: format!("the API server rejected the write of step {step}: {error}"),
+            is_warning: true,
+            event: Some(EventAbout { reason: "WriteRefused", kind, name, uid }),
+        };
+        if self.event_dedup.lock().is_new(&pool.name, &notice.topic, &notice.text) {
+            tell(&self.recorder, &pool.name, &notice);
         }
-        tracing::warn!(nodepool = &*pool.name, step, error, "write rejected");
-        self.recorder.record(Event {
-            kind: Kind::NodePool,
-            name: pool.name.to_string(),
-            uid: pool.uid.to_string(),
-            reason: "WriteRefused",
-            note: format!("the API server rejected {text}"),
-        });
     }
 
     /// Tells what the pass noticed, reports it, cleans up, and says when to look again.

@@ -10,6 +10,7 @@ use noderotation_process::tasks::{Tasks, describe, or_stopped, wait_for_signal};
 use noderotation_rotation::world::Settings;
 use noderotation_shared::keys;
 use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder, PolicyObject};
+use noderotation_shared::zone::program_version;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -47,7 +48,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let client = connect(args.kubeconfig.as_deref(), agent).await?;
     let api = Api::new(client, args.api_rate, args.api_burst, metrics.client_metrics.clone());
     let election = Arc::new(Election::new(&api, &args.namespace, &args.identity, args.timing()));
-    info!(version = crate::args::version(), identity = election.identity(), namespace = args.namespace, "starting");
+    info!(version = program_version(), identity = election.identity(), namespace = args.namespace, "starting");
 
     let preflight = preflight::check(&api);
     let Some(checked) = or_stopped(preflight, &stop, &mut tasks).await? else { return Ok(()) };

@@ -34,7 +34,7 @@ pub async fn keep(api: Api, caches: Arc<Caches>, reports: PoolReports, term: Ter
         tokio::select! { () = caches.changed.notified() => {}, () = tokio::time::sleep(wait) => {} }
         tokio::time::sleep(DEBOUNCE).await;
         let reports = reports.all();
-        // at a leader's start the counts is complete only once every pool had its pass
+        // when a leader starts, the counts are complete only once every pool had its pass
         if caches.lock().pool_names().iter().any(|name| !reports.contains_key(&**name)) {
             wait = DEBOUNCE;
             continue;
@@ -131,9 +131,9 @@ fn condition(policy: &StoredPolicy, standing: &Standing) -> Value {
             others.dedup();
             let pools: Vec<&String> = ties.iter().map(|(pool, _)| pool).collect();
             let message = format!(
-                "equally specific as RotationPolicy {} for NodePool {}: none of them governs; add a label to one's selector",
-                messages::list(&others),
-                messages::list(&pools)
+                "as specific as {} for {}, so none of them governs there and nothing rotates; add a label to the selector of one of them",
+                messages::policies(&others),
+                messages::pools(&pools)
             );
             ("False", "Conflict", message)
         }
@@ -171,7 +171,7 @@ fn without_empty(value: &Value) -> Value {
     }
 }
 
-/// A conflict is put off silently: the newer version comes by the watch and rings again.
+/// A conflict is put off silently: the newer version comes by the watch, and the loop looks again.
 async fn write(api: &Api, caches: &Caches, policy: &PolicyObject, status: &Value) {
     let body = json!({"metadata": {"resourceVersion": &*policy.meta.version}, "status": status});
     match api.patch_policy_status(&policy.meta.name, &body).await {
@@ -181,7 +181,7 @@ async fn write(api: &Api, caches: &Caches, policy: &PolicyObject, status: &Value
             }
         }
         Outcome::Conflict | Outcome::NotFound => caches.changed.notify_one(),
-        other => tracing::warn!(rotationpolicy = &*policy.meta.name, outcome = ?other, "status not written"),
+        other => tracing::warn!(rotationpolicy = &*policy.meta.name, outcome = %other, "status not written"),
     }
 }
 

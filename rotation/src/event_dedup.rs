@@ -89,8 +89,9 @@ pub fn notices(report: &PoolReport, uid: &str, claim_uid: impl Fn(&str) -> Strin
         noticed.push(warning(code.to_owned(), finding.message.clone(), Some(about(code, pool()))));
     }
     for claim in &report.counts.short_lead {
-        let text =
-            format!("NodeClaim {claim} lives too short to be offered every wanted window; it is rotated at the first");
+        let text = format!(
+            "NodeClaim {claim} expires too soon to be offered all windows of minRotationChances; it is rotated in the first one"
+        );
         let regarding = (Kind::NodeClaim, claim.clone(), claim_uid(claim));
         noticed.push(warning(format!("ShortLead/{claim}"), text, Some(about("ShortLead", regarding))));
     }

@@ -1,6 +1,7 @@
 //! The start gates (§8, steps 2 to 4): one table, from which a start, a retry and every explanation are made.
 //!
-//! A new gate is one line of [`GATES`], one function here, and one sentence in [`Reason`].
+//! A new gate is one line of [`GATES`], one function here, and one variant of [`Reason`] with its sentence. Where it is the
+//! operator or the policy that closes it, [`Reason::forbids_starts`] must know, else its windows count as missed.
 
 use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::feasibility::{self, Severity};
@@ -36,7 +37,7 @@ pub struct Closed {
 }
 
 /// Every gate, in the order in which reasons are told.
-pub const GATES: [Gate; 9] = [
+pub const GATES: &[Gate] = &[
     Gate { is_skipped_by_now: false, closed: pool_deleting },
     Gate { is_skipped_by_now: false, closed: stale_caches },
     Gate { is_skipped_by_now: false, closed: another_claim_draining },

@@ -91,7 +91,7 @@ fn orphaned_markers(node: &Node, claim: &str) -> Option<Orphan> {
 /// A crash of ours leaves no claim in flight without an anchor; whatever did, the claim must not stay `InFlight`.
 fn orphaned_claim(claim: &NodeClaim, now: Timestamp) -> Orphan {
     let failed = [
-        (STATE, Some("failed".to_owned())),
+        (STATE, Some(RotationState::Failed.word().to_owned())),
         (FAILED_AT, Some(instant::format(now))),
         (STARTED_AT, None),
         (SURGE_CLAIM, None),

@@ -1,7 +1,7 @@
 //! A pass over one NodePool (§8): decide, read or write, take the answer into the world, decide again.
 //!
 //! [`Pass`] holds the whole loop and does no I/O: it says what to read or to write next, and is handed the answers. The
-//! controller performs that on a real API server, the simulator on a cluster in memory.
+//! controller performs that on a real API server, the tests on a cluster in memory.
 
 use jiff::Timestamp;
 use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder};

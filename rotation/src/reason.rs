@@ -1,9 +1,10 @@
-//! Why a road was not taken: the same words in `explain`, metrics and logs.
+//! Why a road was not taken: the same words in the log and in Events.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use noderotation_shared::duration::human;
 use noderotation_shared::feasibility::Code;
 use noderotation_shared::governance::Ungoverned;
 use noderotation_shared::selection::Ineligible;
@@ -11,7 +12,7 @@ use strum::IntoStaticStr;
 
 use crate::announcement::ClaimId;
 
-/// One reason. Its name is the variant's, for metrics; [`fmt::Display`] says it in a sentence.
+/// One reason. Its name is the variant's, by which it is told once; [`fmt::Display`] says it in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr)]
 pub enum Reason {
     /// No policy governs the NodePool.
@@ -116,6 +117,8 @@ pub enum Reason {
         claim: String,
         /// When it was deleted.
         since: Timestamp,
+        /// How long it may take (§8).
+        bound: SignedDuration,
     },
     /// A surge claim is not taken back.
     NotReaped {
@@ -167,7 +170,7 @@ impl fmt::Display for Reason {
             Self::Ungoverned(why) => why.fmt(f),
             Self::PoolDeleting => write!(f, "the NodePool is being deleted"),
             Self::StaleView => {
-                write!(f, "the watches have been silent for too long to start anything on what they said")
+                write!(f, "a watch has been silent for so long that nothing is started on what it last said")
             }
             Self::StaticNodePool => {
                 write!(f, "spec.replicas is set: a static NodePool cannot surge, so it is not rotated")
@@ -206,9 +209,10 @@ impl fmt::Display for Reason {
                 write!(f, "NodeClaim {claim} waits for its replacement until {until}: {why}")
             }
             Self::Draining { claim, since } => write!(f, "NodeClaim {claim} has been draining since {since}"),
-            Self::DrainStuck { claim, since } => write!(
+            Self::DrainStuck { claim, since, bound } => write!(
                 f,
-                "NodeClaim {claim} has been draining since {since}, longer than its terminationGracePeriod allows"
+                "NodeClaim {claim} has been draining since {since}, longer than {}: its terminationGracePeriod (1h where it has none) and 2m",
+                human(*bound)
             ),
             Self::NotReaped { claim, why } => write!(f, "surge NodeClaim {claim} is kept: {why}"),
             Self::ForeignAnchor { claim, pool } => {

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as RawQuantity;
 use noderotation_shared::keys;
 use noderotation_shared::quantity::{Quantity, Resources};
 
-/// What runs on a candidate's node, read on demand and dropped with the ctx.
+/// What runs on a candidate's node, read on demand and dropped with the pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeLoad {
     /// The Node's labels.

@@ -5,7 +5,7 @@ use noderotation_shared::feasibility::rotation_bound;
 use noderotation_shared::instant::{self, minus, plus};
 use noderotation_shared::keys::{ACTIVE_ROTATION, ACTIVE_ROTATION_STATE, DRAINING_AT, ROTATION_MODE};
 use noderotation_shared::objects::NodeClaim;
-use noderotation_shared::selection::{self, Eligibility};
+use noderotation_shared::selection::{self, Eligibility, RotationState};
 
 use crate::announcement::{Announcement, ClaimId};
 use crate::context::Context;
@@ -146,7 +146,7 @@ fn anchor(
     }];
     if fallback {
         set.push((ROTATION_MODE, Some("forceful-fallback".into())));
-        set.push((ACTIVE_ROTATION_STATE, Some("draining".into())));
+        set.push((ACTIVE_ROTATION_STATE, Some(RotationState::Draining.word().into())));
         set.push((DRAINING_AT, Some(instant::format(ctx.now))));
         let claim = ClaimId::of(claim);
         announce.extend(eligibility.deadline.map(|deadline| Announcement::ForcefulFallback { claim, deadline }));

@@ -21,7 +21,7 @@ pub enum End {
 }
 
 /// After so many conflicts in a row a name backs off as after a failure.
-pub const MAX_CONFLICTS: u32 = 5;
+const CONFLICTS_BEFORE_BACKOFF: u32 = 5;
 
 /// A name that was handed to a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,10 +103,10 @@ impl WorkQueue {
             }
             End::Again => {
                 queued.conflicts = queued.conflicts.saturating_add(1);
-                if queued.conflicts < MAX_CONFLICTS {
+                if queued.conflicts < CONFLICTS_BEFORE_BACKOFF {
                     now
                 } else {
-                    now.saturating_add(backoff(queued.conflicts - MAX_CONFLICTS, spread))
+                    now.saturating_add(backoff(queued.conflicts - CONFLICTS_BEFORE_BACKOFF, spread))
                 }
             }
             End::Failed(retry_after) => {

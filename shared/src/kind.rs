@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use crate::api;
+
 /// A kind of object. What follows from it: its URL, the `resource` label in metrics, the `regarding` of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -45,7 +47,7 @@ impl Kind {
             Self::NodeClaim => ("NodeClaim", "karpenter.sh", "v1", "nodeclaims"),
             Self::Node => ("Node", "", "v1", "nodes"),
             Self::Pod => ("Pod", "", "v1", "pods"),
-            Self::RotationPolicy => ("RotationPolicy", "noderotation.io", "v1alpha1", "rotationpolicies"),
+            Self::RotationPolicy => ("RotationPolicy", api::GROUP, api::VERSION, "rotationpolicies"),
             Self::Lease => ("Lease", "coordination.k8s.io", "v1", "leases"),
             Self::Event => ("Event", "events.k8s.io", "v1", "events"),
             Self::CoreEvent => ("Event", "", "v1", "events"),
@@ -65,6 +67,11 @@ impl Kind {
     /// Its `kind`, for example `NodePool`.
     pub const fn name(self) -> &'static str {
         self.spelling().0
+    }
+
+    /// Its API group, for example `karpenter.sh`; empty for the core group.
+    pub const fn group(self) -> &'static str {
+        self.spelling().1
     }
 
     /// Its plural, for example `nodepools`: the `resource` of RBAC rules and of our metrics.

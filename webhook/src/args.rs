@@ -7,13 +7,14 @@ use clap::{Parser, ValueEnum};
 use jiff::SignedDuration;
 use noderotation_process::log::LogArgs;
 use noderotation_shared::admission::StaticPools;
+use noderotation_shared::zone::program_version;
 use noderotation_shared::{duration, zone};
 
 use crate::Error;
 
 /// Admission webhook: refuses invalid RotationPolicies and NodePools, and changes of a rotation's state by anyone but the controller.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "noderotation-webhook", version, about, max_term_width = 100, args_override_self = true)]
+#[command(name = "noderotation-webhook", version = program_version(), about, max_term_width = 100, args_override_self = true)]
 pub struct Args {
     /// Namespace of the webhook's Service and Secret, and of the controller.
     #[arg(long, env = "NODEROTATION_NAMESPACE", default_value = "noderotation")]

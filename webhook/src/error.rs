@@ -35,7 +35,7 @@ pub enum Error {
         certificate: SignedDuration,
     },
     /// The value of a flag is not a Go duration above zero.
-    #[error("write a duration above zero such as 2160h")]
+    #[error("write a Go duration above zero, such as 15s or 2160h")]
     Duration,
     /// The value of a flag is not a name of the IANA time zone database.
     #[error("{why}; write {instead}")]

@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 
 use crate::handlers::Endpoint;
 use crate::response::VerdictLabel;
-use crate::serve::RejectionReason;
+use crate::serve::TurnedAway;
 
 /// All metrics, and the registry that renders them.
 pub struct Metrics {
@@ -52,7 +52,7 @@ impl Metrics {
         );
         r.register(
             "admission_turned_away",
-            "HTTP requests rejected before an endpoint judged them, by reason",
+            "HTTP requests turned away before an endpoint judged them, by reason",
             metrics.turned_away.clone(),
         );
         r.register(
@@ -84,8 +84,8 @@ impl Metrics {
         self.duration.observe(took.as_secs_f64());
     }
 
-    /// Counts an HTTP request that was rejected before an endpoint judged it.
-    pub fn turned_away(&self, reason: RejectionReason) {
+    /// Counts an HTTP request that was turned away before an endpoint judged it.
+    pub fn turned_away(&self, reason: TurnedAway) {
         self.turned_away.get_or_create(&LabelSet([("reason", <&str>::from(reason).to_owned())])).inc();
     }
 }

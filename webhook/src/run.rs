@@ -51,7 +51,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let agent = concat!("noderotation-webhook/", env!("CARGO_PKG_VERSION"));
     let client = connect(args.kubeconfig.as_deref(), agent).await?;
     let api = Api::new(client, RATE.0, RATE.1, metrics.client_metrics.clone());
-    info!(version = env!("CARGO_PKG_VERSION"), namespace = args.namespace, "starting");
+    info!(version = noderotation_shared::zone::program_version(), namespace = args.namespace, "starting");
     let watches = Watches { api: &api, metrics: &metrics, caches: &caches };
     watches.start::<PolicyEntry, _>(&mut tasks, ListWatch::all(), caches.clone());
     watches.start::<PoolObject, _>(&mut tasks, ListWatch::all(), caches.clone());

@@ -107,16 +107,16 @@ async fn answer(service: &Service, endpoint: Endpoint, request: HttpRequest) -> 
         Ok(response) => response,
         Err(HttpError { status, reason, message }) => {
             service.metrics.turned_away(reason);
-            tracing::debug!(%status, reason = message, "rejected an HTTP request before judging it");
+            tracing::debug!(%status, reason = message, "turned an HTTP request away before judging it");
             (status, format!("{message}\n")).into_response()
         }
     }
 }
 
-/// Why an HTTP request is rejected before an endpoint judges it, as the label of the metric `admission_turned_away_total`.
+/// Why an HTTP request is turned away before an endpoint judges it, as the label of the metric `admission_turned_away_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
-pub enum RejectionReason {
+pub enum TurnedAway {
     /// The body ended early.
     Broken,
     /// The body is larger than [`LARGEST_BODY`].
@@ -132,28 +132,28 @@ pub enum RejectionReason {
 /// An HTTP response that is no review.
 struct HttpError {
     status: StatusCode,
-    reason: RejectionReason,
+    reason: TurnedAway,
     message: String,
 }
 
 impl HttpError {
     fn slow() -> Self {
         let message = format!("the request was not read and answered within {ANSWER_WITHIN:?}");
-        Self { status: StatusCode::REQUEST_TIMEOUT, reason: RejectionReason::Slow, message }
+        Self { status: StatusCode::REQUEST_TIMEOUT, reason: TurnedAway::Slow, message }
     }
 
     fn too_large() -> Self {
         let message = format!("the body is larger than {} MiB", LARGEST_BODY / 1024 / 1024);
-        Self { status: StatusCode::PAYLOAD_TOO_LARGE, reason: RejectionReason::Large, message }
+        Self { status: StatusCode::PAYLOAD_TOO_LARGE, reason: TurnedAway::Large, message }
     }
 
-    fn malformed(reason: RejectionReason, message: String) -> Self {
+    fn malformed(reason: TurnedAway, message: String) -> Self {
         Self { status: StatusCode::BAD_REQUEST, reason, message }
     }
 
     fn stopping() -> Self {
         let message = "the webhook is shutting down".into();
-        Self { status: StatusCode::SERVICE_UNAVAILABLE, reason: RejectionReason::Stopping, message }
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, reason: TurnedAway::Stopping, message }
     }
 }
 
@@ -172,7 +172,7 @@ async fn answer_in_time(
     let body = read(request.into_body()).await?;
     let (uid, operation, response) = match AdmissionRequest::read(&body) {
         Err(Malformed::Unreadable(error)) => {
-            return Err(HttpError::malformed(RejectionReason::Malformed, with_causes(&error)));
+            return Err(HttpError::malformed(TurnedAway::Malformed, with_causes(&error)));
         }
         Err(Malformed::Answerable { uid, error }) => (uid, String::new(), AdmissionResponse::bad(&error)),
         Ok(request) if !is_json => {
@@ -203,7 +203,7 @@ async fn read(body: Body) -> Result<axum::body::Bytes, HttpError> {
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(HttpError::too_large()),
         Err(error) => {
             let message = format!("the body ended early: {}", with_causes(&*error));
-            Err(HttpError::malformed(RejectionReason::Broken, message))
+            Err(HttpError::malformed(TurnedAway::Broken, message))
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 use noderotation_shared::keys::{DRAINING_AT, LAST_ROTATION_AT, SURGE_PATH, SURGE_WAIT};
+use noderotation_shared::selection::RotationState;
 use noderotation_shared::{duration, instant};
 
 use crate::announcement::{Announcement, ClaimId};
@@ -35,7 +36,7 @@ pub(crate) fn step(ctx: &mut Context<'_>, name: &str) -> Option<Step> {
             drain,
         }
     } else {
-        Announcement::Expired { claim: ClaimId::gone(name), phase: "pending" }
+        Announcement::Expired { claim: ClaimId::gone(name), phase: RotationState::Pending.word() }
     };
     Some(act("release", pool_patch(world, set), vec![announcement]))
 }

@@ -7,6 +7,7 @@ use noderotation_shared::feasibility::{STUCK_POD_BUFFER, TGP_STAND_IN};
 use noderotation_shared::instant::{self, plus};
 use noderotation_shared::keys::{ACTIVE_ROTATION_STATE, DRAINING_AT, STARTED_AT, STATE, SURGE_CLAIM};
 use noderotation_shared::objects::{Node, NodeClaim};
+use noderotation_shared::selection::RotationState;
 
 use super::CROSSING_HOLDS;
 use crate::announcement::{Announcement, ClaimId};
@@ -36,7 +37,7 @@ fn mirror(ctx: &Context<'_>) -> Option<Step> {
     if pool.is_draining() || pool.meta.deleted.is_some() {
         return None;
     }
-    let mut set = vec![(ACTIVE_ROTATION_STATE, Some("draining".to_owned()))];
+    let mut set = vec![(ACTIVE_ROTATION_STATE, Some(RotationState::Draining.word().to_owned()))];
     if !pool.meta.annotations.has(DRAINING_AT) {
         set.push((DRAINING_AT, Some(instant::format(ctx.now))));
     }
@@ -59,7 +60,7 @@ fn go_back(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
     if host.is_some_and(|host| surge::obstacle(world, claim, host).is_none()) {
         return None;
     }
-    let again = [(STATE, Some("pending".to_owned())), (STARTED_AT, Some(instant::format(ctx.now)))];
+    let again = [(STATE, Some(RotationState::Pending.word().to_owned())), (STARTED_AT, Some(instant::format(ctx.now)))];
     Some(act("back-to-pending", claim_patch(claim, again), Vec::new()))
 }
 
@@ -105,7 +106,7 @@ fn watch_drain(ctx: &mut Context<'_>, claim: &NodeClaim) {
     let bound = claim.termination_grace_period.unwrap_or(TGP_STAND_IN).saturating_add(STUCK_POD_BUFFER);
     let stuck_at = plus(since, bound);
     if ctx.now > stuck_at {
-        ctx.because(Reason::DrainStuck { claim: claim.meta.name.to_string(), since });
+        ctx.because(Reason::DrainStuck { claim: claim.meta.name.to_string(), since, bound });
     } else {
         ctx.wake(plus(stuck_at, SignedDuration::from_millis(1)));
         ctx.because(Reason::Draining { claim: claim.meta.name.to_string(), since });

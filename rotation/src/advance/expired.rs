@@ -2,6 +2,7 @@
 
 use noderotation_shared::keys::{ROTATE, STARTED_AT, STATE, SURGE_CLAIM};
 use noderotation_shared::objects::NodeClaim;
+use noderotation_shared::selection::RotationState;
 
 use crate::announcement::{Announcement, ClaimId};
 use crate::context::Context;
@@ -15,7 +16,8 @@ pub(crate) fn enter(ctx: &Context<'_>, claim: &NodeClaim, phase: &'static str) -
     if let Some(step) = ctx.confirm(name).or_else(|| ctx.delete_placeholder("expired-placeholder", name)) {
         return Some(step);
     }
-    let expired = [(STATE, Some("expired".into())), (STARTED_AT, None), (SURGE_CLAIM, None), (ROTATE, None)];
+    let expired =
+        [(STATE, Some(RotationState::Expired.word().into())), (STARTED_AT, None), (SURGE_CLAIM, None), (ROTATE, None)];
     let announcement = Announcement::Expired { claim: ClaimId::of(claim), phase };
     Some(act("expired-claim", claim_patch(claim, expired), vec![announcement]))
 }

@@ -3,7 +3,7 @@
 use noderotation_shared::instant;
 use noderotation_shared::keys::{FAILED_AT, LAST_FAILURE_AT, STARTED_AT, STATE};
 use noderotation_shared::objects::NodeClaim;
-use noderotation_shared::selection;
+use noderotation_shared::selection::{self, RotationState};
 
 use super::expired;
 use crate::context::Context;
@@ -16,13 +16,14 @@ use crate::world::GoverningPolicy;
 /// A retry is a new attempt: it passes every gate again. Otherwise the anchor goes, and the pause that it owes begins.
 pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &NodeClaim) -> Option<Step> {
     if claim.meta.deleted.is_some() {
-        return expired::enter(ctx, claim, "failed");
+        return expired::enter(ctx, claim, RotationState::Failed.word());
     }
     if may_retry(ctx, governing, claim) {
         match room_for(ctx, governing, claim) {
             Room::Unknown(read) => return Some(Step::Read(read)),
             Room::Enough { fallback } if fallback == ctx.world.pool.is_fallback() => {
-                let retried = [(STATE, Some("pending".into())), (STARTED_AT, Some(instant::format(ctx.now)))];
+                let retried =
+                    [(STATE, Some(RotationState::Pending.word().into())), (STARTED_AT, Some(instant::format(ctx.now)))];
                 return Some(act("retry", claim_patch(claim, retried), Vec::new()));
             }
             // meanwhile it has become too late for a surge: a fallback is a start of its own

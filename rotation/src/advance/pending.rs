@@ -9,6 +9,7 @@ use noderotation_shared::keys::{
     ACTIVE_ROTATION_STATE, DRAINING_AT, STARTED_AT, STATE, SURGE_CLAIM, SURGE_PATH, SURGE_WAIT,
 };
 use noderotation_shared::objects::{Node, NodeClaim, Placeholder};
+use noderotation_shared::selection::RotationState;
 use noderotation_shared::{duration, selection};
 
 use super::{CROSSING_HOLDS, expired, rollback};
@@ -24,7 +25,7 @@ use crate::{cordon, placeholder, size, surge};
 /// The phase, top to bottom: each line takes a step or hands over to the next.
 pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &NodeClaim) -> Option<Step> {
     if claim.meta.deleted.is_some() {
-        return expired::enter(ctx, claim, "pending");
+        return expired::enter(ctx, claim, RotationState::Pending.word());
     }
     if ctx.world.pool.meta.deleted.is_some() {
         // its claims go with it: only the placeholder must not outlive them
@@ -73,12 +74,12 @@ fn forget_earlier_crossing(ctx: &Context<'_>, started_at: Timestamp) -> Option<S
 }
 
 fn is_marked_pending(claim: &NodeClaim) -> bool {
-    claim.meta.annotations.get(STATE) == Some("pending")
+    claim.meta.annotations.get(STATE) == Some(RotationState::Pending.word())
 }
 
 /// From no state, or from `pending`; `started-at` is stamped once per attempt.
 fn mark_pending(ctx: &Context<'_>, claim: &NodeClaim) -> Step {
-    let mut set = vec![(STATE, Some("pending".to_owned()))];
+    let mut set = vec![(STATE, Some(RotationState::Pending.word().to_owned()))];
     if claim.started_at(ctx.now).is_none() {
         set.push((STARTED_AT, Some(instant::format(ctx.now))));
     }
@@ -222,7 +223,7 @@ fn mirror(
     let now = instant::whole_seconds(ctx.now);
     let surge_wait = instant::between(started_at, now);
     let wanted = [
-        (ACTIVE_ROTATION_STATE, Some("draining".to_owned())),
+        (ACTIVE_ROTATION_STATE, Some(RotationState::Draining.word().to_owned())),
         (DRAINING_AT, Some(instant::format(now))),
         (SURGE_WAIT, Some(duration::format(surge_wait))),
         (SURGE_PATH, path.map(str::to_owned)),
@@ -234,5 +235,5 @@ fn mirror(
 }
 
 fn to_draining(claim: &NodeClaim) -> Step {
-    act("draining", claim_patch(claim, [(STATE, Some("draining".into()))]), Vec::new())
+    act("draining", claim_patch(claim, [(STATE, Some(RotationState::Draining.word().into()))]), Vec::new())
 }

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use noderotation_shared::instant;
 use noderotation_shared::keys::{FAILED_AT, RETRY_COUNT, ROTATE, STARTED_AT, STATE, SURGE_CLAIM};
 use noderotation_shared::objects::NodeClaim;
+use noderotation_shared::selection::RotationState;
 use noderotation_shared::{duration, selection};
 
 use crate::announcement::{Announcement, ClaimId};
@@ -34,7 +35,7 @@ fn mark_failed(ctx: &Context<'_>, governing: &GoverningPolicy, claim: &NodeClaim
     let failed_at = instant::whole_seconds(ctx.now);
     let retry_count = claim.retry_count().saturating_add(1);
     let failed = [
-        (STATE, Some("failed".into())),
+        (STATE, Some(RotationState::Failed.word().into())),
         (FAILED_AT, Some(instant::format(failed_at))),
         (RETRY_COUNT, Some(retry_count.to_string())),
         (STARTED_AT, None),

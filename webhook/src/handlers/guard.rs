@@ -2,6 +2,7 @@
 
 use noderotation_shared::admission::{GuardVerdict, GuardedMetadata, Requester, Target, judge_guarded};
 use noderotation_shared::keys::Carrier;
+use noderotation_shared::kind::Kind;
 
 use super::VerdictOptions;
 use crate::Error;
@@ -16,11 +17,15 @@ pub fn guard(
     options: &VerdictOptions,
     request: &AdmissionRequest<'_>,
 ) -> Result<AdmissionResponse, Error> {
+    const NODEPOOLS: &str = Kind::NodePool.plural();
+    const NODECLAIMS: &str = Kind::NodeClaim.plural();
+    const NODES: &str = Kind::Node.plural();
+    const PODS: &str = Kind::Pod.plural();
     let carrier = match request.resource.resource.as_str() {
-        "nodepools" => Carrier::NodePool,
-        "nodeclaims" => Carrier::NodeClaim,
-        "nodes" => Carrier::Node,
-        "pods" | "bindings" => Carrier::Placeholder,
+        NODEPOOLS => Carrier::NodePool,
+        NODECLAIMS => Carrier::NodeClaim,
+        NODES => Carrier::Node,
+        PODS | "bindings" => Carrier::Placeholder,
         other => return Err(Error::UnknownResource(other.to_owned())),
     };
     if !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
