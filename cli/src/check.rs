@@ -34,7 +34,7 @@ pub struct CheckArgs {
 #[serde(rename_all = "camelCase")]
 struct CheckReport {
     policies: Vec<PolicyReport>,
-    node_pools: Vec<PoolReport>,
+    node_pools: Vec<NodePoolReport>,
     /// The number of objects of other kinds.
     ignored: usize,
     refusals: usize,
@@ -71,7 +71,7 @@ struct Window {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct PoolReport {
+struct NodePoolReport {
     name: String,
     file: String,
     document: usize,
@@ -119,7 +119,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<bool> {
 
 fn check(input: &Input, now: Timestamp, nodes: u32) -> CheckReport {
     let policies: Vec<PolicyReport> = input.policies.iter().map(|p| policy_report(p, input, now)).collect();
-    let node_pools: Vec<PoolReport> = input.pools.iter().map(|p| pool_report(p, input, now, nodes)).collect();
+    let node_pools: Vec<NodePoolReport> = input.pools.iter().map(|p| pool_report(p, input, now, nodes)).collect();
     CheckReport {
         refusals: policies.iter().filter(|p| !p.problems.is_empty()).count()
             + node_pools.iter().filter(|p| !p.refusals.is_empty()).count(),
@@ -167,12 +167,12 @@ fn next_windows(policy: &Policy, now: Timestamp) -> Vec<Window> {
     next.map(|o| Window { opens: o.opening().map(instant::format), closes: o.closing().map(instant::format) }).collect()
 }
 
-fn pool_report(pool: &PoolInput, input: &Input, now: Timestamp, nodes: u32) -> PoolReport {
+fn pool_report(pool: &PoolInput, input: &Input, now: Timestamp, nodes: u32) -> NodePoolReport {
     let policies = input.policies.iter().map(|p| &p.stored);
     let verdict = judge_pool(&pool.proposed, policies, i64::from(nodes), now);
     let finding =
         |f: Finding| FindingReport { severity: f.severity().into(), code: f.code.to_string(), message: f.message };
-    PoolReport {
+    NodePoolReport {
         name: pool.proposed.name.clone(),
         file: pool.place.file.clone(),
         document: pool.place.document,

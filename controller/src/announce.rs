@@ -159,7 +159,7 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, announc
             warn!(nodepool, nodeclaim = claim.name, why, "governance lost, rotation rolled back");
             on_pool("GovernanceLost", format!("the rotation of NodeClaim {claim} was rolled back: {why}"));
         }
-        Announcement::Unfroze { node } => info!(nodepool, node, "unfroze"),
+        Announcement::Unprotected { node } => info!(nodepool, node, "unfroze"),
         Announcement::Uncordoned { node } => info!(nodepool, node, "uncordoned"),
         Announcement::OrphanedPlaceholderDeleted { claim, placeholder } => {
             info!(nodepool, nodeclaim = claim, placeholder, "orphaned placeholder deleted");

@@ -78,7 +78,7 @@ async fn remove_everything(api: &Api, namespace: &str) -> anyhow::Result<usize> 
             removed += 1;
         }
     }
-    removed += clear::<Node>(api, cordon::unfreeze).await?;
+    removed += clear::<Node>(api, cordon::unprotect).await?;
     removed += clear::<NodeClaim>(api, |claim| without_ours(Kind::NodeClaim, &claim.meta)).await?;
     removed += clear::<NodePool>(api, |pool| without_ours(Kind::NodePool, &pool.meta)).await?;
     Ok(removed)

@@ -291,7 +291,7 @@ async fn what_somebody_else_decided_meanwhile_holds() {
     let mut scene =
         Scene::start(fault(POOL, "active-rotation", What::Overtaken("noderotation.io/freeze", "2099-01-01T00:00:00Z")))
             .await;
-    scene.until("the lost race", |s| s.annotation(POOL, "freeze").is_some()).await;
+    scene.until("the lost race", |s| s.annotation(POOL, "protect").is_some()).await;
     let metrics = scene.reconciler.metrics.clone();
     scene.until("a clean pass after it", |_| metrics.render().contains("reconcile_total{result=\"success\"} ")).await;
     let server = scene.server.lock().unwrap();

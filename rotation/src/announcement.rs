@@ -142,7 +142,7 @@ pub enum Announcement {
         why: String,
     },
     /// Log `unfroze`.
-    Unfroze {
+    Unprotected {
         /// The Node.
         node: String,
     },

@@ -45,7 +45,7 @@ pub struct Caches {
     policies: Store<PolicyObject>,
     claims_of: Index,
     nodes_of: Index,
-    frozen_for: Index,
+    protected_for: Index,
     cadences: HashMap<Box<str>, CachedCadence>,
 }
 
@@ -120,7 +120,7 @@ impl Caches {
             }
         };
         self.nodes_of.get(pool).into_iter().flatten().for_each(|name| add(name));
-        claim.and_then(|claim| self.frozen_for.get(claim)).into_iter().flatten().for_each(|name| add(name));
+        claim.and_then(|claim| self.protected_for.get(claim)).into_iter().flatten().for_each(|name| add(name));
         hosts.into_iter().for_each(add);
         nodes
     }
@@ -195,8 +195,8 @@ impl Caches {
 
     /// The pools that a Node concerns: its own, and that of the rotation it is frozen for.
     fn pools_of_node(&self, node: &Node) -> Triggers {
-        let frozen_for = node.meta.annotations.get(keys::SURGE_FOR).and_then(|claim| self.claim(claim));
-        named([node.pool.clone(), frozen_for.map(|claim| claim.pool.clone()).unwrap_or_default()])
+        let protected_for = node.meta.annotations.get(keys::SURGE_FOR).and_then(|claim| self.claim(claim));
+        named([node.pool.clone(), protected_for.map(|claim| claim.pool.clone()).unwrap_or_default()])
     }
 
     /// By its label, since its claim may be gone; by its claim, since a long name leaves no label.
@@ -208,7 +208,7 @@ impl Caches {
     fn unindex_node(&mut self, node: &Node) {
         unindex(&mut self.nodes_of, &node.pool, &node.meta.name);
         if let Some(claim) = node.meta.annotations.get(keys::SURGE_FOR) {
-            unindex(&mut self.frozen_for, claim, &node.meta.name);
+            unindex(&mut self.protected_for, claim, &node.meta.name);
         }
     }
 
@@ -217,7 +217,7 @@ impl Caches {
             self.nodes_of.entry(node.pool.clone()).or_default().insert(node.meta.name.clone());
         }
         if let Some(claim) = node.meta.annotations.get(keys::SURGE_FOR) {
-            self.frozen_for.entry(claim.into()).or_default().insert(node.meta.name.clone());
+            self.protected_for.entry(claim.into()).or_default().insert(node.meta.name.clone());
         }
     }
 }
@@ -436,7 +436,7 @@ mod tests {
         assert_eq!(CacheOf::<Node>::init_done(&mut caches, &HashSet::from(["2".into()])), ["api".into()]);
         assert_eq!(caches.nodes_for("api", None, []).len(), 1);
         CacheOf::<Node>::forget(&mut caches, "b");
-        assert!(caches.nodes_of.is_empty() && caches.frozen_for.is_empty() && caches.nodes().is_empty());
+        assert!(caches.nodes_of.is_empty() && caches.protected_for.is_empty() && caches.nodes().is_empty());
     }
 
     #[test]

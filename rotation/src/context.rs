@@ -98,12 +98,12 @@ impl<'a> Context<'a> {
         Some(self.confirm(claim).unwrap_or(delete))
     }
 
-    /// Unfreezes the next Node that still bears the markers of this claim's rotation.
-    pub fn unfreeze_next(&self, claim: &str) -> Option<Step> {
-        self.world.frozen_for(claim).find_map(|node| {
-            let patch = cordon::unfreeze(node)?;
-            let unfrozen = Announcement::Unfroze { node: node.meta.name.to_string() };
-            Some(act("unfreeze", Write::Patch(patch), vec![unfrozen]))
+    /// Removes the protection of the next Node that still bears the markers of this claim's rotation.
+    pub fn unprotect_next(&self, claim: &str) -> Option<Step> {
+        self.world.protected_for(claim).find_map(|node| {
+            let patch = cordon::unprotect(node)?;
+            let unprotected = Announcement::Unprotected { node: node.meta.name.to_string() };
+            Some(act("unprotect", Write::Patch(patch), vec![unprotected]))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What a rotation does to Nodes (§8, *Nodes*): freeze, cordon, and their undoing by our own markers, each in one
+//! What a rotation does to Nodes (§8, *Nodes*): protection, cordon, and their undoing by our own markers, each in one
 //! conditional patch.
 
 use noderotation_shared::keys;
@@ -6,11 +6,11 @@ use noderotation_shared::objects::Node;
 
 use crate::patch::{Annotated, Patch};
 
-/// Freezes a Node for a rotation and, for the old Node, cordons it. `None` when nothing is missing.
+/// Protects a Node for a rotation (against consolidation and drift) and, for the old Node, cordons it. `None` when nothing is missing.
 ///
 /// An operator's own `do-not-disrupt: "true"` is left unmarked and an operator's cordon is not adopted. Any other value of
-/// `do-not-disrupt` does not hold a Node, so it is overwritten; the owned marker keeps it, and [`unfreeze`] puts it back.
-pub fn freeze(node: &Node, claim: &str, cordon: bool) -> Option<Patch> {
+/// `do-not-disrupt` does not hold a Node, so it is overwritten; the owned marker keeps it, and [`unprotect`] puts it back.
+pub fn protect(node: &Node, claim: &str, cordon: bool) -> Option<Patch> {
     let annotations = &node.meta.annotations;
     let mut changes = Annotated::new();
     let mut unschedulable = None;
@@ -35,7 +35,7 @@ pub fn freeze(node: &Node, claim: &str, cordon: bool) -> Option<Patch> {
 }
 
 /// Takes everything of ours off a Node. `None` when nothing of ours is there.
-pub fn unfreeze(node: &Node) -> Option<Patch> {
+pub fn unprotect(node: &Node) -> Option<Patch> {
     let annotations = &node.meta.annotations;
     let mut changes = Annotated::new();
     let mut unschedulable = None;
@@ -87,34 +87,35 @@ mod tests {
     #[test]
     fn an_operators_protection_and_cordon_stay() {
         let before = node(&[(keys::DO_NOT_DISRUPT, "true")], true);
-        let frozen = apply(&before, &freeze(&before, "c", true).unwrap());
+        let protected = apply(&before, &protect(&before, "c", true).unwrap());
         assert!(
-            !frozen.meta.annotations.has(keys::DO_NOT_DISRUPT_OWNED) && !frozen.meta.annotations.has(keys::CORDONED)
+            !protected.meta.annotations.has(keys::DO_NOT_DISRUPT_OWNED)
+                && !protected.meta.annotations.has(keys::CORDONED)
         );
-        assert_eq!(apply(&frozen, &unfreeze(&frozen).unwrap()), before);
+        assert_eq!(apply(&protected, &unprotect(&protected).unwrap()), before);
     }
 
     #[test]
     fn another_value_is_owned_and_put_back() {
         for value in ["false", "2h", "True"] {
             let before = node(&[(keys::DO_NOT_DISRUPT, value)], false);
-            let frozen = apply(&before, &freeze(&before, "c", true).unwrap());
-            assert_eq!(frozen.meta.annotations.get(keys::DO_NOT_DISRUPT), Some("true"));
-            assert_eq!(frozen.meta.annotations.get(keys::DO_NOT_DISRUPT_OWNED), Some(value));
-            assert!(frozen.unschedulable && !frozen.is_opted_out());
-            assert_eq!(apply(&frozen, &unfreeze(&frozen).unwrap()), before);
+            let protected = apply(&before, &protect(&before, "c", true).unwrap());
+            assert_eq!(protected.meta.annotations.get(keys::DO_NOT_DISRUPT), Some("true"));
+            assert_eq!(protected.meta.annotations.get(keys::DO_NOT_DISRUPT_OWNED), Some(value));
+            assert!(protected.unschedulable && !protected.is_opted_out());
+            assert_eq!(apply(&protected, &unprotect(&protected).unwrap()), before);
         }
     }
 
     proptest! {
         #[test]
-        fn freezing_is_idempotent_and_undone(protected: bool, cordoned: bool, cordon: bool) {
-            let annotations: &[(&str, &str)] = if protected { &[(keys::DO_NOT_DISRUPT, "true")] } else { &[] };
+        fn protecting_is_idempotent_and_undone(by_operator: bool, cordoned: bool, cordon: bool) {
+            let annotations: &[(&str, &str)] = if by_operator { &[(keys::DO_NOT_DISRUPT, "true")] } else { &[] };
             let before = node(annotations, cordoned);
-            let frozen = apply(&before, &freeze(&before, "c", cordon).unwrap());
-            prop_assert_eq!(freeze(&frozen, "c", cordon), None);
-            let after = apply(&frozen, &unfreeze(&frozen).unwrap());
-            prop_assert_eq!(unfreeze(&after), None);
+            let protected = apply(&before, &protect(&before, "c", cordon).unwrap());
+            prop_assert_eq!(protect(&protected, "c", cordon), None);
+            let after = apply(&protected, &unprotect(&protected).unwrap());
+            prop_assert_eq!(unprotect(&after), None);
             prop_assert_eq!(after, before);
         }
     }

@@ -33,7 +33,7 @@ pub(crate) fn roll_back(ctx: &Context<'_>, claim: &str, why: String) -> Option<S
     let cleanup = ctx
         .confirm(claim)
         .or_else(|| ctx.delete_placeholder("lost-placeholder", claim))
-        .or_else(|| ctx.unfreeze_next(claim));
+        .or_else(|| ctx.unprotect_next(claim));
     if cleanup.is_some() {
         return cleanup;
     }

@@ -77,10 +77,10 @@ fn orphaned_placeholder(placeholder: &Placeholder, pool: String) -> Orphan {
 }
 
 fn orphaned_markers(node: &Node, claim: &str) -> Option<Orphan> {
-    let patch = cordon::unfreeze(node)?;
+    let patch = cordon::unprotect(node)?;
     let name = node.meta.name.to_string();
     let announce = if node.meta.annotations.has(SURGE_FOR) {
-        Announcement::Unfroze { node: name }
+        Announcement::Unprotected { node: name }
     } else {
         Announcement::Uncordoned { node: name }
     };

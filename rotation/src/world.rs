@@ -120,7 +120,7 @@ impl World {
     }
 
     /// The Nodes with a `surge-for` marker for this claim.
-    pub fn frozen_for<'a>(&'a self, claim: &'a str) -> impl Iterator<Item = &'a Arc<Node>> {
+    pub fn protected_for<'a>(&'a self, claim: &'a str) -> impl Iterator<Item = &'a Arc<Node>> {
         self.nodes.values().filter(move |node| node.meta.annotations.get(keys::SURGE_FOR) == Some(claim))
     }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::governance::StoredPolicy;
 use crate::quantity::Resources;
-use crate::selection::{Candidate, Host, RotateRequest, RotationState};
+use crate::selection::{Candidate, NodeFacts, RotateRequest, RotationState};
 use crate::store::Stored;
 use crate::{instant, keys};
 
@@ -221,7 +221,7 @@ impl NodeClaim {
             failed_at: self.meta.annotations.instant(keys::FAILED_AT, now),
             retry_count: self.retry_count(),
             request: self.request(),
-            node: node.map(|n| Host { ready: n.ready, disrupted: n.disrupted, opted_out: n.is_opted_out() }),
+            node: node.map(|n| NodeFacts { ready: n.ready, disrupted: n.disrupted, opted_out: n.is_opted_out() }),
         }
     }
 }

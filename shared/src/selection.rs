@@ -39,12 +39,12 @@ pub struct Candidate<'a> {
     /// The operator's request to rotate the claim; `None` if there is none.
     pub request: Option<RotateRequest>,
     /// The claim's Node; `None` if it has none yet or no longer.
-    pub node: Option<Host>,
+    pub node: Option<NodeFacts>,
 }
 
 /// The facts about a Node that selection depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Host {
+pub struct NodeFacts {
     /// Whether the Node's condition `Ready` is `True`.
     pub ready: bool,
     /// Whether the Node has the taint `karpenter.sh/disrupted`.

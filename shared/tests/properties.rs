@@ -296,7 +296,7 @@ fn candidate(created: &str) -> Candidate<'static> {
         failed_at: None,
         retry_count: 0,
         request: None,
-        node: Some(selection::Host { ready: true, disrupted: false, opted_out: false }),
+        node: Some(selection::NodeFacts { ready: true, disrupted: false, opted_out: false }),
     }
 }
 
@@ -450,15 +450,15 @@ fn each_condition_has_its_reason() {
         let eligibilities = selection::assess(&policy, &cadence, &s, now);
         selection::ineligible(&s, &eligibilities)
     };
-    let host = selection::Host { ready: true, disrupted: false, opted_out: false };
+    let host = selection::NodeFacts { ready: true, disrupted: false, opted_out: false };
     assert_eq!(reasons(&|_| ()), []);
     assert_eq!(reasons(&|s| s.created = at("2026-12-12T00:00:00Z")), [Ineligible::NotDue]);
     assert_eq!(reasons(&|s| s.expire_after = None), [Ineligible::NotDue], "never expires, never due");
     assert_eq!(reasons(&|s| (s.expire_after, s.request) = (None, Some(RotateRequest::NextWindow))), []);
     assert_eq!(reasons(&|s| s.ready = false), [Ineligible::NotReady]);
-    assert_eq!(reasons(&|s| s.node = Some(selection::Host { ready: false, ..host })), [Ineligible::NotReady]);
+    assert_eq!(reasons(&|s| s.node = Some(selection::NodeFacts { ready: false, ..host })), [Ineligible::NotReady]);
     assert_eq!(reasons(&|s| s.disrupting = true), [Ineligible::Disrupting]);
-    assert_eq!(reasons(&|s| s.node = Some(selection::Host { disrupted: true, ..host })), [Ineligible::Disrupting]);
+    assert_eq!(reasons(&|s| s.node = Some(selection::NodeFacts { disrupted: true, ..host })), [Ineligible::Disrupting]);
     assert_eq!(reasons(&|s| s.deleting = true), [Ineligible::Deleting]);
     assert_eq!(reasons(&|s| s.state = RotationState::Pending), [Ineligible::InFlight]);
     assert_eq!(reasons(&|s| s.state = RotationState::Draining), [Ineligible::InFlight]);
@@ -476,7 +476,7 @@ fn each_condition_has_its_reason() {
         []
     );
     assert_eq!(reasons(&|s| s.state = RotationState::Failed), [], "without failed-at it is past its backoff");
-    assert_eq!(reasons(&|s| s.node = Some(selection::Host { opted_out: true, ..host })), [Ineligible::OptedOut]);
+    assert_eq!(reasons(&|s| s.node = Some(selection::NodeFacts { opted_out: true, ..host })), [Ineligible::OptedOut]);
     assert_eq!(reasons(&|s| s.node = None), [Ineligible::NoNode]);
 }
 

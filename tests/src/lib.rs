@@ -12,10 +12,10 @@ pub mod ask;
 pub mod audit;
 pub mod bench;
 pub mod demo;
-pub mod gate;
 pub mod product;
 pub mod values;
 pub mod world;
+pub mod write_block;
 
 pub use product::{Controller, Product, Webhook};
 

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use noderotation_rig::objects::{budget, deployment, node_pool};
 use noderotation_tests::audit;
-use noderotation_tests::gate::GATES;
 use noderotation_tests::world::{self, PATIENCE};
+use noderotation_tests::write_block::WRITE_BLOCKS;
 use noderotation_tests::{Controller, Product};
 use serde_json::json;
 
@@ -226,40 +226,40 @@ async fn a_killed_controllers_rotation_goes_on() {
     let rig = &product.rig;
     pool_of(&product, "api", 1).await;
     rig.apply(&world::policy("api")).unwrap();
-    for gate in GATES {
+    for block in WRITE_BLOCKS {
         let claims: Vec<String> = world::claims(rig, "api").await.unwrap().iter().map(world::name).collect();
-        assert_eq!(claims.len(), 1, "before {}", gate.step);
+        assert_eq!(claims.len(), 1, "before {}", block.step);
         let since = Timestamp::now();
-        gate.shut(rig).await.unwrap();
+        block.put_up(rig).await.unwrap();
         let mut first = product
             .start_leader_with(&["--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms"])
             .await
             .unwrap();
         request(&product, &claims[0]).await;
-        let refused = format!("step=\"{}\",outcome=\"rejected\"", gate.step);
-        rig.wait(&format!("a rotation that stands before {}", gate.step), PATIENCE, async || {
+        let refused = format!("step=\"{}\",outcome=\"rejected\"", block.step);
+        rig.wait(&format!("a rotation that stands before {}", block.step), PATIENCE, async || {
             first.process.check()?;
             Ok(first.sample("noderotation_write_outcomes_total", &refused).await.map(|_| ()))
         })
         .await
         .unwrap();
         first.process.kill();
-        gate.open(rig).await.unwrap();
+        block.lift(rig).await.unwrap();
 
         let mut second = product.start_leader().await.unwrap();
         world::rotated(rig, "api", &claims[0]).await.unwrap();
         world::settled(rig, "api", 1).await.unwrap();
         let after: BTreeSet<String> = world::claims(rig, "api").await.unwrap().iter().map(world::name).collect();
-        assert_eq!(after.len(), 1, "after {}", gate.step);
+        assert_eq!(after.len(), 1, "after {}", block.step);
         let own: Vec<_> = audit::rotation(rig).unwrap().into_iter().filter(|w| w.at > since).collect();
         let deleted: Vec<&str> = own
             .iter()
             .filter(|w| w.resource == "nodeclaims" && w.verb == "delete" && w.code == 200)
             .map(|w| w.name.as_str())
             .collect();
-        assert_eq!(deleted, [claims[0].as_str()], "{}", gate.step);
+        assert_eq!(deleted, [claims[0].as_str()], "{}", block.step);
         let anchored: BTreeSet<String> = own.iter().filter_map(|w| w.annotation("active-rotation").flatten()).collect();
-        assert_eq!(anchored.len(), 1, "{}", gate.step);
+        assert_eq!(anchored.len(), 1, "{}", block.step);
         assert!(world::placeholders(rig).await.unwrap().is_empty());
         for node in world::nodes(rig, "api").await.unwrap() {
             assert!(
@@ -268,7 +268,7 @@ async fn a_killed_controllers_rotation_goes_on() {
                 "{node}"
             );
         }
-        assert_eq!(second.stop().unwrap(), Some(0), "{}", gate.step);
+        assert_eq!(second.stop().unwrap(), Some(0), "{}", block.step);
     }
 }
 

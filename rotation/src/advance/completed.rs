@@ -12,7 +12,7 @@ use crate::step::Step;
 
 /// The API server has answered that there is no such claim.
 pub(crate) fn step(ctx: &mut Context<'_>, name: &str) -> Option<Step> {
-    if let Some(step) = ctx.delete_placeholder("done-placeholder", name).or_else(|| ctx.unfreeze_next(name)) {
+    if let Some(step) = ctx.delete_placeholder("done-placeholder", name).or_else(|| ctx.unprotect_next(name)) {
         return Some(step);
     }
     let world = ctx.world;

@@ -25,7 +25,7 @@ pub(crate) fn step(ctx: &mut Context<'_>, claim: &NodeClaim) -> Option<Step> {
         .or_else(|| go_back(ctx, claim))
         .or_else(|| ctx.withdraw_placeholder("drain-placeholder", &claim.meta.name))
         .or_else(|| delete_claim(ctx, claim))
-        .or_else(|| keep_host_frozen(ctx, claim));
+        .or_else(|| keep_host_protected(ctx, claim));
     if step.is_none() {
         watch_drain(ctx, claim);
     }
@@ -91,12 +91,12 @@ fn delete_claim(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
     Some(act("delete-claim", delete, vec![started]))
 }
 
-fn keep_host_frozen(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
+fn keep_host_protected(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
     let world = ctx.world;
     let node = surge_host(ctx, claim).filter(|n| n.meta.deleted.is_none())?;
     world.claim_on(&node.meta.name).filter(|host| host.meta.deleted.is_none())?;
-    let patch = cordon::freeze(node, &claim.meta.name, false)?;
-    Some(act("freeze-host", Write::Patch(patch), Vec::new()))
+    let patch = cordon::protect(node, &claim.meta.name, false)?;
+    Some(act("protect-host", Write::Patch(patch), Vec::new()))
 }
 
 /// A stuck drain is told and keeps the gate closed: what is deleted cannot be rolled back.

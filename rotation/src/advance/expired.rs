@@ -28,7 +28,7 @@ pub(crate) fn step(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
     let cleanup = ctx
         .confirm(name)
         .or_else(|| ctx.delete_placeholder("expired-placeholder", name))
-        .or_else(|| ctx.unfreeze_next(name));
+        .or_else(|| ctx.unprotect_next(name));
     if cleanup.is_some() || ctx.world.pool.meta.deleted.is_some() {
         return cleanup;
     }

@@ -1,4 +1,4 @@
-//! `pending`: freeze and cordon the old Node, reserve capacity, wait for it, then cross into the drain (§8, §9).
+//! `pending`: protect and cordon the old Node, reserve capacity, wait for it, then cross into the drain (§8, §9).
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &N
     // the attempt is over once the timeout has passed, which is one nanosecond later
     ctx.wake(plus(timeout, SignedDuration::from_nanos(1)));
     forget_earlier_crossing(ctx, started_at)
-        .or_else(|| freeze_old_node(ctx, claim))
+        .or_else(|| protect_old_node(ctx, claim))
         .or_else(|| record_surge_claim(ctx, claim))
         .or_else(|| reserve(ctx, governing, claim, held.is_some()))
         .or_else(|| cross(ctx, governing, claim, started_at, timeout, held.is_some()))
@@ -86,10 +86,10 @@ fn mark_pending(ctx: &Context<'_>, claim: &NodeClaim) -> Step {
     act("pending", claim_patch(claim, set), Vec::new())
 }
 
-fn freeze_old_node(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
+fn protect_old_node(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
     let node = ctx.world.node_of(claim).filter(|n| n.meta.deleted.is_none())?;
-    let patch = cordon::freeze(node, &claim.meta.name, true)?;
-    Some(act("freeze", Write::Patch(patch), Vec::new()))
+    let patch = cordon::protect(node, &claim.meta.name, true)?;
+    Some(act("protect", Write::Patch(patch), Vec::new()))
 }
 
 /// The claim of the placeholder's host, so that a rollback can take it back.
@@ -189,8 +189,8 @@ fn cross(
         let placeholder = ready.placeholder.meta.name.to_string();
         return Some(Step::Read(LiveRead::Surge { placeholder, node: ready.host.meta.name.to_string() }));
     }
-    if let Some(patch) = cordon::freeze(ready.host, &claim.meta.name, false) {
-        return Some(act("freeze-host", Write::Patch(patch), Vec::new()));
+    if let Some(patch) = cordon::protect(ready.host, &claim.meta.name, false) {
+        return Some(act("protect-host", Write::Patch(patch), Vec::new()));
     }
     Some(mirror(ctx, claim, ready.host, started_at, ready.path).unwrap_or_else(|| to_draining(claim)))
 }

@@ -1,4 +1,4 @@
-//! The end of an attempt whose replacement did not come (§9.5, *Timeout*): placeholder, reap, unfreeze, the claim's write.
+//! The end of an attempt whose replacement did not come (§9.5, *Timeout*): placeholder, reap, unprotect, the claim's write.
 //! The state `failed` then releases the anchor.
 
 use jiff::Timestamp;
@@ -27,7 +27,7 @@ pub(crate) fn step(
     ctx.confirm(name)
         .or_else(|| ctx.delete_placeholder("rollback-placeholder", name))
         .or_else(|| reap(ctx, claim, started_at))
-        .or_else(|| ctx.unfreeze_next(name))
+        .or_else(|| ctx.unprotect_next(name))
         .or_else(|| Some(mark_failed(ctx, governing, claim)))
 }
 

@@ -92,7 +92,7 @@ fn a_surge_that_never_comes_is_rolled_back() {
     assert_eq!((c.mark("old", keys::STARTED_AT), c.mark("old", keys::SURGE_CLAIM)), (None, None));
     assert_eq!(c.pool.meta.annotations.get(keys::LAST_FAILURE_AT), Some("2026-12-04T18:15:00Z"));
     let order: Vec<_> = c.done.iter().skip_while(|n| **n != "rollback-placeholder").copied().collect();
-    assert_eq!(order, ["rollback-placeholder", "reap", "unfreeze", "failed", "release-failed"]);
+    assert_eq!(order, ["rollback-placeholder", "reap", "unprotect", "failed", "release-failed"]);
     let Some(Announcement::AttemptFailed { retry_count, next_attempt_at, .. }) =
         c.told.iter().find(|a| matches!(a, Announcement::AttemptFailed { .. }))
     else {

@@ -14,11 +14,11 @@ fn a_foreign_deletion_while_pending_drops_the_placeholder_first() {
     c.claims.get_mut("old").unwrap().meta.deleted = Some(c.now);
     let before = c.done.len();
     c.after(5).run();
-    assert_eq!(c.done[before..], ["expired-placeholder", "expired-claim", "unfreeze", "expired-anchor"]);
+    assert_eq!(c.done[before..], ["expired-placeholder", "expired-claim", "unprotect", "expired-anchor"]);
     c.assert_clean();
     assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("expired"));
     assert!(matches!(
-        c.told.iter().rfind(|a| !matches!(a, Announcement::Unfroze { .. })),
+        c.told.iter().rfind(|a| !matches!(a, Announcement::Unprotected { .. })),
         Some(Announcement::Expired { phase: "pending", .. })
     ));
     assert!(
@@ -66,7 +66,7 @@ fn governance_lost_rolls_back_and_tells_once() {
         let before = c.done.len();
         c.lost = Some(loss);
         c.after(5).run();
-        assert_eq!(c.done[before..], ["lost-placeholder", "unfreeze", "lost-claim", "lost-anchor"]);
+        assert_eq!(c.done[before..], ["lost-placeholder", "unprotect", "lost-claim", "lost-anchor"]);
         c.assert_clean();
         assert_eq!(c.mark("old", keys::STATE), None);
         assert!(!c.pool.meta.annotations.has(keys::WINDOW_OPENED_AT));

@@ -10,10 +10,10 @@ const WHOLE_PATH: [&str; 12] = [
     "stamp-window",
     "anchor",
     "pending",
-    "freeze",
+    "protect",
     "placeholder",
     "surge-claim",
-    "freeze-host",
+    "protect-host",
     "mirror",
     "draining",
     "drain-placeholder",
@@ -31,7 +31,7 @@ fn the_path_of_one_rotation() {
     c.after(600).drained("old");
     c.run();
     let mut names = c.done.clone();
-    names.retain(|n| *n != "unfreeze");
+    names.retain(|n| *n != "unprotect");
     assert_eq!(names, WHOLE_PATH);
     assert_eq!(c.done.len(), 13, "writes of one rotation: {:?}", c.done);
     c.assert_clean();
