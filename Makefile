@@ -8,8 +8,11 @@ DENY_VERSION := 0.20.2
 MACHETE_VERSION := 0.9.1
 # tests that boot a control plane of their own; each takes about 700 MB and half a core
 RIG_JOBS ?= 4
+# rotations that `make simulate` wants to see, and the first seed
+ROTATIONS ?= 20000
+SEED ?= $(shell date +%s)
 
-.PHONY: help demo test check unit fuzz rig-tests vectors bench crd chart-readme tools deny unused docs layers build
+.PHONY: help simulate demo test check unit fuzz rig-tests vectors bench crd chart-readme tools deny unused docs layers build
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +70,10 @@ build: tools ## The control plane (once) and all programs
 rig-tests: build ## Tests on a real control plane
 	@echo "== tests on a real control plane"
 	cargo test --locked -p noderotation-tests -- --test-threads $(RIG_JOBS)
+
+simulate: tools ## Histories of the simulator with all faults and a fresh seed (ROTATIONS=20000, SEED=…)
+	cargo build --release --locked -p noderotation-simulator --tests
+	NODEROTATION_ROTATIONS=$(ROTATIONS) NODEROTATION_SEED=$(SEED) cargo test --release --locked -p noderotation-simulator --test histories whatever -- --nocapture
 
 vectors: tools ## The vector tests alone; NODEROTATION_VECTORS names another folder with the same files
 	cargo test --locked -p noderotation-shared --test vectors
