@@ -111,8 +111,9 @@ macro_rules! keys {
 keys! {
     /// The anchor: the name of the NodeClaim in rotation. While it is set, no other rotation of the pool starts.
     ACTIVE_ROTATION = "noderotation.io/active-rotation" on [NodePool] by Controller as Format::ClaimName;
-    /// `draining` as soon as the rotation has left `pending`. Decides whether a vanished claim was rotated or expired.
-    ACTIVE_ROTATION_STATE = "noderotation.io/active-rotation-state" on [NodePool] by Controller as Format::OneOf(&[RotationState::Draining.word()]);
+    /// `draining` as soon as the rotation has left `pending`; `expired` once its claim was found to be taken. Decides what a
+    /// vanished claim means, and that it is told once.
+    ACTIVE_ROTATION_STATE = "noderotation.io/active-rotation-state" on [NodePool] by Controller as Format::OneOf(&[RotationState::Draining.word(), RotationState::Expired.word()]);
     /// When the drain started.
     DRAINING_AT = "noderotation.io/draining-at" on [NodePool] by Controller as Format::Instant;
     /// How long it took until the replacement was Ready.

@@ -129,6 +129,11 @@ impl NodePool {
         self.meta.annotations.get(keys::ACTIVE_ROTATION_STATE) == Some(RotationState::Draining.word())
     }
 
+    /// Whether it was told already that somebody else has taken the claim in rotation.
+    pub fn is_expired(&self) -> bool {
+        self.meta.annotations.get(keys::ACTIVE_ROTATION_STATE) == Some(RotationState::Expired.word())
+    }
+
     /// Whether the rotation in flight runs without a surge (§9.6).
     pub fn is_fallback(&self) -> bool {
         self.meta.annotations.get(keys::ROTATION_MODE) == Some("forceful-fallback")

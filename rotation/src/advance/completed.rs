@@ -21,22 +21,24 @@ pub(crate) fn step(ctx: &mut Context<'_>, name: &str) -> Option<Step> {
     }
     let annotations = &world.pool.meta.annotations;
     let mut set = cleared_anchor(world);
-    let announcement = if world.pool.is_draining() {
+    let announcement = if world.pool.is_expired() {
+        None
+    } else if world.pool.is_draining() {
         let now = instant::format(ctx.now);
         let began = annotations.instant(DRAINING_AT, ctx.now);
         let drain = began
             .zip(instant::parse(&now))
             .map(|(began, ended)| instant::between(began, ended).max(SignedDuration::ZERO));
         set.push((LAST_ROTATION_AT, Some(now)));
-        Announcement::Completed {
+        Some(Announcement::Completed {
             claim: ClaimId::gone(name),
             mode: if world.pool.is_fallback() { "forceful-fallback" } else { "surge" },
             surge_path: annotations.get(SURGE_PATH).map(str::to_owned),
             surge_wait: annotations.get(SURGE_WAIT).and_then(duration::parse),
             drain,
-        }
+        })
     } else {
-        Announcement::Expired { claim: ClaimId::gone(name), phase: RotationState::Pending.word() }
+        Some(Announcement::Expired { claim: ClaimId::gone(name), phase: RotationState::Pending.word() })
     };
-    Some(act("release", pool_patch(world, set), vec![announcement]))
+    Some(act("release", pool_patch(world, set), announcement.into_iter().collect()))
 }

@@ -1,6 +1,6 @@
 //! Karpenter, or somebody, was first: the claim is being deleted, or is marked `expired` already (§8, *Expired*).
 
-use noderotation_shared::keys::{ROTATE, STARTED_AT, STATE, SURGE_CLAIM};
+use noderotation_shared::keys::{ACTIVE_ROTATION_STATE, ROTATE, STARTED_AT, STATE, SURGE_CLAIM};
 use noderotation_shared::objects::NodeClaim;
 use noderotation_shared::selection::RotationState;
 
@@ -16,10 +16,17 @@ pub(crate) fn enter(ctx: &Context<'_>, claim: &NodeClaim, phase: &'static str) -
     if let Some(step) = ctx.confirm(name).or_else(|| ctx.delete_placeholder("expired-placeholder", name)) {
         return Some(step);
     }
+    let pool = &ctx.world.pool;
+    let announcement = Announcement::Expired { claim: ClaimId::of(claim), phase };
+    if !pool.is_expired() && pool.meta.deleted.is_none() {
+        // told with the write that outlives the claim: whoever takes over once it is gone must not tell it again
+        let state = [(ACTIVE_ROTATION_STATE, Some(RotationState::Expired.word().into()))];
+        return Some(act("expired-pool", pool_patch(ctx.world, state), vec![announcement]));
+    }
     let expired =
         [(STATE, Some(RotationState::Expired.word().into())), (STARTED_AT, None), (SURGE_CLAIM, None), (ROTATE, None)];
-    let announcement = Announcement::Expired { claim: ClaimId::of(claim), phase };
-    Some(act("expired-claim", claim_patch(claim, expired), vec![announcement]))
+    let announce = if pool.is_expired() { Vec::new() } else { vec![announcement] };
+    Some(act("expired-claim", claim_patch(claim, expired), announce))
 }
 
 /// Terminal: cleanup, then the anchor; nothing is announced again. An expiry stamps neither pause.

@@ -341,3 +341,29 @@ fn what_any_decision_of_a_pass_noticed_is_reported() {
     let end = c.after(5).run();
     assert!(end.report.reasons.contains(&Reason::FreezeUnreadable("tomorrow".into())), "{:?}", end.report.reasons);
 }
+
+/// The controller dies behind each request of an expiry, and the claim is gone when the next one looks: told once.
+#[test]
+fn an_expiry_is_told_once_whenever_the_claim_goes() {
+    for crash in 5..=10 {
+        for crossed in [false, true] {
+            let mut c = Cluster::new(&spec());
+            c.provisions = false;
+            c.run();
+            if crossed {
+                c.set_pool(keys::ACTIVE_ROTATION_STATE, "draining");
+                c.set_pool(keys::DRAINING_AT, NOW);
+            }
+            c.claims.get_mut("old").unwrap().meta.deleted = Some(c.now);
+            c.after(5).pass(crash);
+            c.claims.remove("old");
+            c.claims.get_mut("young").unwrap().ready = false;
+            c.run();
+            let completed = c.told.iter().filter(|a| matches!(a, Announcement::Completed { .. })).count();
+            // a crossing that was overtaken before anything was written of it counts as a success, by agreement
+            let agreed = usize::from(crossed && expiries(&c) == 0);
+            assert_eq!((expiries(&c), completed), (1 - agreed, agreed), "crash after {crash}: {:?}", c.done);
+            c.assert_clean();
+        }
+    }
+}

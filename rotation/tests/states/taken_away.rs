@@ -14,7 +14,10 @@ fn a_foreign_deletion_while_pending_drops_the_placeholder_first() {
     c.claims.get_mut("old").unwrap().meta.deleted = Some(c.now);
     let before = c.done.len();
     c.after(5).run();
-    assert_eq!(c.done[before..], ["expired-placeholder", "expired-claim", "unprotect", "expired-anchor"]);
+    assert_eq!(
+        c.done[before..],
+        ["expired-placeholder", "expired-pool", "expired-claim", "unprotect", "expired-anchor"]
+    );
     c.assert_clean();
     assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("expired"));
     assert!(matches!(
