@@ -6,6 +6,7 @@ mod cluster;
 mod fallback;
 mod found_by_attack;
 mod pending;
+mod retry;
 mod stale_view;
 mod start;
 mod taken_away;
