@@ -5,6 +5,7 @@ mod any_world;
 mod cluster;
 mod fallback;
 mod found_by_attack;
+mod orphans;
 mod pending;
 mod retry;
 mod stale_view;
