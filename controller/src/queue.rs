@@ -151,6 +151,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_clean_pass_ends_a_row_of_lost_races() {
+        let queue = Queue::default();
+        queue.trigger("a");
+        for _ in 0..5 {
+            queue.done(&queue.next().await.key, End::Again);
+        }
+        let work = queue.next().await;
+        queue.done(&work.key, End::Success(queue.time_of(Instant::now())));
+        let began = Instant::now();
+        queue.done(&queue.next().await.key, End::Again);
+        queue.next().await;
+        assert_eq!(began.elapsed(), Duration::ZERO, "the first race after a clean pass is run again at once");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn several_workers_share_what_is_due() {
         let queue = Arc::new(Queue::default());
         let workers: Vec<_> = (0..3)

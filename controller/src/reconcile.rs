@@ -149,9 +149,10 @@ impl Reconciler {
             Outcome::Conflict => (Written::Conflict, None),
             Outcome::NotFound => (Written::NotFound, None),
             Outcome::Unknown(error) => {
+                let wait = error.retry_after();
                 let error = with_causes(&error);
                 tracing::warn!(nodepool, step = act.name, error, "the write may have landed; its object is read again");
-                (Written::Unknown, None)
+                (Written::Unknown, wait)
             }
             Outcome::Throttled(error) => {
                 tracing::warn!(nodepool, step = act.name, error = with_causes(&error), "throttled");

@@ -20,9 +20,10 @@ use noderotation_controller::leader::Term;
 use noderotation_controller::metrics::Metrics;
 use noderotation_controller::queue::Queue;
 use noderotation_controller::reconcile::Reconciler;
+use noderotation_controller::sweep::sweep;
 use noderotation_controller::watch::Caches;
 use noderotation_rotation::world::Settings;
-use noderotation_shared::objects::{Node, NodeClaim, NodePool, PolicyObject};
+use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder, PolicyObject};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 const POOL: &str = "/apis/karpenter.sh/v1/nodepools/api";
 const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/old";
 const NODE: &str = "/api/v1/nodes/node-old";
+const ORPHAN: &str = "/api/v1/namespaces/ns/pods/surge-old";
 
 /// What goes wrong with the next write whose path and body contain these.
 #[derive(Clone, Debug)]
@@ -50,6 +52,8 @@ enum What {
     Overtaken(&'static str, &'static str),
     /// The object goes first.
     Vanishes,
+    /// Answers this code and this `Retry-After` without doing anything.
+    Busy(u16, u64),
 }
 
 #[derive(Default)]
@@ -58,6 +62,8 @@ struct Server {
     version: u64,
     faults: Vec<Fault>,
     writes: Vec<String>,
+    /// The `Retry-After` of the answer at hand.
+    retry_after: Option<u64>,
 }
 
 impl Server {
@@ -77,11 +83,18 @@ impl Server {
         self.objects[path]["metadata"]["annotations"][format!("noderotation.io/{key}")].as_str().map(str::to_owned)
     }
 
-    fn answer(&mut self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    /// The Pods that a list with this query finds.
+    fn pods(&self, query: &str) -> Vec<&Value> {
+        let node = query.split('&').find_map(|p| p.strip_prefix("fieldSelector=spec.nodeName%3D"));
+        let pods = self.objects.iter().filter(|(path, _)| path.contains("/pods/")).map(|(_, pod)| pod);
+        pods.filter(|pod| node.is_none_or(|node| pod["spec"]["nodeName"] == node)).collect()
+    }
+
+    fn answer(&mut self, method: &str, path: &str, query: &str, body: &Value) -> (u16, Value) {
         if method == "GET" {
             return match self.objects.get(path) {
                 Some(object) => (200, object.clone()),
-                None if path == "/api/v1/pods" => (200, json!({"metadata": {}, "items": []})),
+                None if path == "/api/v1/pods" => (200, json!({"metadata": {}, "items": self.pods(query)})),
                 None => (404, status(404)),
             };
         }
@@ -94,6 +107,10 @@ impl Server {
         });
         match fault {
             Some(What::Code(code)) => return (code, status(code)),
+            Some(What::Busy(code, seconds)) => {
+                self.retry_after = Some(seconds);
+                return (code, status(code));
+            }
             Some(What::LostAnswer) => {
                 self.write(method, path, body);
                 return (500, status(500));
@@ -119,6 +136,11 @@ impl Server {
         }
         let Some(object) = self.objects.get(path).cloned() else { return (404, status(404)) };
         if method == "DELETE" {
+            let differs =
+                |key| body["preconditions"][key].as_str().is_some_and(|seen| object["metadata"][key] != *seen);
+            if differs("uid") || differs("resourceVersion") {
+                return (409, status(409));
+            }
             self.objects.remove(path);
             return (200, object);
         }
@@ -152,10 +174,20 @@ fn status(code: u16) -> Value {
 
 async fn serve(State(server): State<Arc<Mutex<Server>>>, request: Request) -> Response {
     let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
+    let query = request.uri().query().unwrap_or_default().to_owned();
     let bytes = to_bytes(request.into_body(), 1 << 20).await.unwrap();
     let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-    let (code, answer) = server.lock().unwrap().answer(&method, &path, &body);
-    (StatusCode::from_u16(code).unwrap(), [("content-type", "application/json")], answer.to_string()).into_response()
+    let (answer, retry_after) = {
+        let mut server = server.lock().unwrap();
+        (server.answer(&method, &path, &query, &body), server.retry_after.take())
+    };
+    let (code, answer) = answer;
+    let json = [("content-type", "application/json")];
+    let mut response = (StatusCode::from_u16(code).unwrap(), json, answer.to_string()).into_response();
+    if let Some(seconds) = retry_after {
+        response.headers_mut().insert("retry-after", seconds.into());
+    }
+    response
 }
 
 struct Scene {
@@ -168,6 +200,13 @@ struct Scene {
 impl Scene {
     /// One pool with one old node, always in its window; a worker that waits for a trigger.
     async fn start(faults: Vec<Fault>) -> Self {
+        let scene = Self::prepare(faults).await;
+        tokio::spawn(scene.reconciler.clone().work());
+        scene
+    }
+
+    /// The same without a worker.
+    async fn prepare(faults: Vec<Fault>) -> Self {
         let mut server = Server { faults, ..Server::default() };
         let labels = json!({"karpenter.sh/nodepool": "api", "kubernetes.io/hostname": "node-old"});
         server.put(POOL, json!({
@@ -224,7 +263,6 @@ impl Scene {
             event_dedup: parking_lot::Mutex::default(),
             stop: CancellationToken::new(),
         });
-        tokio::spawn(reconciler.clone().work());
         Self { server, reconciler, events, told: Vec::new() }
     }
 
@@ -249,6 +287,36 @@ impl Scene {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!("waited in vain for {what}; writes: {:?}, told: {:?}", self.server.lock().unwrap().writes, self.told);
+    }
+
+    /// An orphaned placeholder of `old`, cached as it is stored.
+    fn with_orphan(self) -> Self {
+        let pod = json!({
+            "metadata": {"name": "surge-old", "uid": "uid-pod", "creationTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {"noderotation.io/surge-for": "surge-old", "karpenter.sh/nodepool": "api"},
+                "annotations": {"noderotation.io/surge-for": "old"}},
+            "spec": {}, "status": {"phase": "Pending"},
+        });
+        let mut server = self.server.lock().unwrap();
+        server.put(ORPHAN, pod);
+        self.reconciler.caches.apply(Placeholder::read(&server.objects[ORPHAN].to_string()).unwrap());
+        drop(server);
+        self
+    }
+
+    /// A reconciler with the same server and caches, and this term.
+    fn reconciler_until(&self, term: Term) -> Reconciler {
+        Reconciler {
+            api: self.reconciler.api.clone(),
+            caches: self.reconciler.caches.clone(),
+            queue: Arc::new(Queue::default()),
+            term,
+            settings: self.reconciler.settings.clone(),
+            metrics: Arc::new(Metrics::new()),
+            recorder: self.reconciler.recorder.clone(),
+            event_dedup: parking_lot::Mutex::default(),
+            stop: CancellationToken::new(),
+        }
     }
 
     async fn until_reserved(&mut self) {
@@ -291,7 +359,7 @@ async fn what_somebody_else_decided_meanwhile_holds() {
     let mut scene =
         Scene::start(fault(POOL, "active-rotation", What::Overtaken("noderotation.io/freeze", "2099-01-01T00:00:00Z")))
             .await;
-    scene.until("the lost race", |s| s.annotation(POOL, "protect").is_some()).await;
+    scene.until("the lost race", |s| s.annotation(POOL, "freeze").is_some()).await;
     let metrics = scene.reconciler.metrics.clone();
     scene.until("a clean pass after it", |_| metrics.render().contains("reconcile_total{result=\"success\"} ")).await;
     let server = scene.server.lock().unwrap();
@@ -343,17 +411,7 @@ async fn a_claim_that_vanishes_under_a_write_ends_as_expired() {
 async fn without_a_term_nothing_is_written() {
     let mut scene = Scene::start(Vec::new()).await;
     scene.until_reserved().await;
-    let over = Reconciler {
-        api: scene.reconciler.api.clone(),
-        caches: scene.reconciler.caches.clone(),
-        queue: Arc::new(Queue::default()),
-        term: Term::until(tokio::time::Instant::now()),
-        settings: scene.reconciler.settings.clone(),
-        metrics: Arc::new(Metrics::new()),
-        recorder: scene.reconciler.recorder.clone(),
-        event_dedup: parking_lot::Mutex::default(),
-        stop: CancellationToken::new(),
-    };
+    let over = scene.reconciler_until(Term::until(tokio::time::Instant::now()));
     scene.reconciler.stop.cancel();
     scene.server.lock().unwrap().annotate(CLAIM, "noderotation.io/state", "");
     let before = scene.server.lock().unwrap().writes.len();
@@ -364,4 +422,79 @@ async fn without_a_term_nothing_is_written() {
     tokio::spawn(over.work());
     scene.until("the pass to fail", |_| metrics.render().contains("reconcile_total{result=\"error\"} ")).await;
     assert_eq!(scene.server.lock().unwrap().writes.len(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_asks_for_time_gets_it() {
+    for code in [429, 503] {
+        let mut scene = Scene::start(fault(POOL, "active-rotation", What::Busy(code, 3))).await;
+        let refused = |s: &Server| s.writes.iter().filter(|w| w.ends_with("nodepools/api")).count() >= 2;
+        scene.until("the stamp and the anchor that did not land", refused).await;
+        let began = std::time::Instant::now();
+        scene.until_reserved().await;
+        // without it the backoff would be a second at most
+        assert!(began.elapsed() >= Duration::from_millis(2_500), "{code}: asked again after {:?}", began.elapsed());
+        scene.until_told("RotationStarted").await;
+        assert_eq!(scene.count("RotationStarted"), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_placeholder_is_as_large_as_the_pods_of_the_candidates_node() {
+    let mut scene = Scene::prepare(Vec::new()).await;
+    for (name, node, cpu) in [("a", "node-old", "300m"), ("b", "node-old", "200m"), ("c", "node-young", "7")] {
+        let requests = json!({"requests": {"cpu": cpu}});
+        let spec = json!({"nodeName": node, "containers": [{"name": "main", "resources": requests}]});
+        let pod = json!({"metadata": {"name": name, "namespace": "web"}, "spec": spec, "status": {"phase": "Running"}});
+        scene.server.lock().unwrap().put(&format!("/api/v1/namespaces/web/pods/{name}"), pod);
+    }
+    tokio::spawn(scene.reconciler.clone().work());
+    scene.until_reserved().await;
+    let server = scene.server.lock().unwrap();
+    let (_, placeholder) = server.objects.iter().find(|(path, _)| path.contains("/pods/surge-old")).unwrap();
+    assert_eq!(placeholder["spec"]["containers"][0]["resources"]["requests"], json!({"cpu": "500m"}));
+}
+
+/// The sweep's caches are those of a new leader: what it would clean up may have come into use meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sweep_asks_the_pool_itself_whether_an_anchor_names_the_orphan() {
+    let scene = Scene::prepare(Vec::new()).await.with_orphan();
+    scene.server.lock().unwrap().annotate(POOL, "noderotation.io/active-rotation", "old");
+    sweep(&scene.reconciler).await;
+    assert_eq!(scene.server.lock().unwrap().writes, Vec::<String>::new());
+    let scene = Scene::prepare(Vec::new()).await.with_orphan();
+    sweep(&scene.reconciler).await;
+    assert_eq!(scene.server.lock().unwrap().writes, [format!("DELETE {ORPHAN}")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_term_nothing_is_swept() {
+    let scene = Scene::prepare(Vec::new()).await.with_orphan();
+    sweep(&scene.reconciler_until(Term::until(tokio::time::Instant::now()))).await;
+    assert_eq!(scene.server.lock().unwrap().writes, Vec::<String>::new());
+}
+
+/// Its name follows from its claim's, so the name alone does not tell which Pod it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_has_taken_an_orphans_name_is_not_deleted_in_its_place() {
+    let scene = Scene::prepare(Vec::new()).await.with_orphan();
+    {
+        let mut server = scene.server.lock().unwrap();
+        let mut other = server.objects[ORPHAN].clone();
+        other["metadata"]["uid"] = "uid-other".into();
+        server.put(ORPHAN, other);
+    }
+    sweep(&scene.reconciler).await;
+    let server = scene.server.lock().unwrap();
+    assert_eq!(server.writes, [format!("DELETE {ORPHAN}")]);
+    assert_eq!(server.objects[ORPHAN]["metadata"]["uid"], "uid-other");
+}
+
+/// The watch may tell it much later: until then the caches would offer a claim that is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_live_read_did_not_find_leaves_the_caches() {
+    let mut scene = Scene::start(fault(CLAIM, "pending", What::Vanishes)).await;
+    scene.until_told("RotationExpired").await;
+    assert!(scene.reconciler.caches.lock().claim("old").is_none());
+    assert!(scene.reconciler.caches.lock().claims_of("api").is_empty());
 }

@@ -130,6 +130,21 @@ async fn the_initial_state_is_streamed_and_the_watch_resumes_from_its_last_versi
     assert!(w.queue.depth() > 0, "the pool has to look");
 }
 
+/// Bookmarks come once a minute: from the last of them alone, every reconnection would replay what was seen since.
+#[tokio::test]
+async fn a_watch_resumes_from_its_last_object_where_no_bookmark_came_after_it() {
+    let first = [event("ADDED", &node("a", 3, true)), event("ADDED", &node("b", 5, true)), bookmark(7, true)].concat();
+    let w = Watched::start(vec![
+        (200, [first, event("MODIFIED", &node("a", 9, false))].concat()),
+        (200, event("DELETED", &node("b", 14, true))),
+        (200, event("ADDED", &node("c", 16, true))),
+    ])
+    .await;
+    w.until("the third watch's object", |w| w.names() == ["a", "c"]).await;
+    let asked = w.asked();
+    assert!(asked[1].contains("resourceVersion=9") && asked[2].contains("resourceVersion=14"), "{asked:?}");
+}
+
 #[tokio::test]
 async fn a_too_old_version_lists_anew_and_what_vanished_is_told() {
     let first = [event("ADDED", &node("a", 3, true)), event("ADDED", &node("b", 5, true)), bookmark(7, true)].concat();

@@ -135,3 +135,37 @@ fn told_as(reason: &Reason) -> Told<'_> {
         _ => Told::Not,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(topic: &str, text: &str) -> Notice {
+        Notice { topic: topic.into(), text: text.into(), is_warning: true, event: None }
+    }
+
+    #[test]
+    fn a_notice_is_told_when_it_begins_when_it_changes_and_when_it_comes_back() {
+        let mut dedup = EventDedup::default();
+        let short = || vec![notice("InsufficientHeadroom", "1 of 4 cpu is left")];
+        assert_eq!(dedup.transition("api", short()), short());
+        assert_eq!(dedup.transition("api", short()), [], "told twice");
+        assert_eq!(dedup.transition("web", short()), short(), "what is told of one NodePool says nothing of another");
+        let changed = vec![notice("InsufficientHeadroom", "2 of 4 cpu are left"), notice("DrainStuck", "since 1h")];
+        assert_eq!(dedup.transition("api", changed.clone()), changed);
+        assert_eq!(dedup.transition("api", changed[1..].to_vec()), []);
+        assert_eq!(dedup.transition("api", changed.clone()), changed[..1], "it was gone in between");
+        dedup.forget("api");
+        assert_eq!(dedup.transition("api", changed.clone()), changed);
+    }
+
+    #[test]
+    fn what_belongs_to_no_finished_pass_is_told_once_until_one_finishes() {
+        let mut dedup = EventDedup::default();
+        assert!(dedup.is_new("api", "WriteRefused", "freeze: forbidden"));
+        assert!(!dedup.is_new("api", "WriteRefused", "freeze: forbidden"));
+        assert!(dedup.is_new("api", "WriteRefused", "anchor: forbidden"));
+        assert_eq!(dedup.transition("api", Vec::new()), []);
+        assert!(dedup.is_new("api", "WriteRefused", "anchor: forbidden"));
+    }
+}

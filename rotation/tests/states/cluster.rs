@@ -53,6 +53,8 @@ pub struct Cluster {
     /// A new node takes the placeholder at once.
     pub provisions: bool,
     pub load: NodeLoad,
+    /// Pods of others that a live read finds on a surge claim's Node.
+    pub strangers: Vec<String>,
 }
 
 pub fn meta(name: &str, created: &str) -> Meta {
@@ -117,10 +119,12 @@ impl Cluster {
             done: Vec::new(),
             provisions: true,
             load: NodeLoad { moving: cpu("1"), pods: 1, allocatable: Some(cpu("4")), ..NodeLoad::default() },
+            strangers: Vec::new(),
         }
     }
 
-    fn world(&self) -> World {
+    /// What the caches show when they are up to date.
+    pub fn world(&self) -> World {
         let governance = match &self.lost {
             Some(why) => Err(why.clone()),
             None => Ok(GoverningPolicy {
@@ -163,7 +167,12 @@ impl Cluster {
 
     /// One pass, driven as the controller drives it.
     pub fn one_pass(&mut self, requests: usize) -> Option<PassEnd> {
-        let mut pass = Pass::new(self.world());
+        self.pass_over(self.world(), requests)
+    }
+
+    /// One pass that begins with what the caches show, which may be older than what is stored.
+    pub fn pass_over(&mut self, cached: World, requests: usize) -> Option<PassEnd> {
+        let mut pass = Pass::new(cached);
         loop {
             match pass.next(self.now) {
                 Next::Done(end) => {
@@ -203,9 +212,11 @@ impl Cluster {
             },
             LiveRead::Nomination { .. } => Answer::Nomination(self.claims.contains_key("new").then(|| "new".into())),
             LiveRead::SurgeClaim(name) => Answer::SurgeClaim(match self.claims.get(name) {
-                Some(c) if c.meta.deleted.is_none() => {
-                    Reapable::Exists { uid: c.meta.uid.to_string(), created: c.meta.created, strangers: Vec::new() }
-                }
+                Some(c) if c.meta.deleted.is_none() => Reapable::Exists {
+                    uid: c.meta.uid.to_string(),
+                    created: c.meta.created,
+                    strangers: self.strangers.clone(),
+                },
                 _ => Reapable::Gone,
             }),
         }
@@ -258,10 +269,13 @@ impl Cluster {
                 assert_eq!(&*self.placeholder.take().unwrap().meta.uid, uid);
                 None
             }
-            Write::DeleteClaim { name, uid, .. } => {
+            Write::DeleteClaim { name, uid, version: seen } => {
                 let now = self.now;
                 let claim = self.claims.get_mut(name).unwrap();
                 assert_eq!(&*claim.meta.uid, uid);
+                // the candidate's state decides; of a surge claim only its identity does
+                let wanted = (self.pool.anchor() == Some(name)).then_some(&*claim.meta.version);
+                assert_eq!(seen.as_deref(), wanted, "a deletion that is not conditional on what was seen");
                 claim.meta.deleted = Some(now);
                 claim.meta.version = version;
                 Some(ApiObject::NodeClaim(claim.clone()))

@@ -1,5 +1,6 @@
 //! The surge: what is waited for, what holds it, and what a timeout takes back.
 
+use jiff::SignedDuration;
 use noderotation_rotation::announcement::Announcement;
 use noderotation_rotation::pass::PassEnd;
 use noderotation_rotation::reason::Reason;
@@ -122,4 +123,45 @@ fn an_absorbed_host_is_told_and_never_reaped() {
     timed_out.after(901).run();
     assert!(timed_out.claims["young"].meta.deleted.is_none(), "an older node was reaped");
     timed_out.assert_clean();
+}
+
+/// Both instants are in whole seconds: a claim of the attempt's own second may have existed before it (§9.5).
+#[test]
+fn a_claim_of_the_same_second_counts_as_absorbed_and_is_not_taken_back() {
+    let launched = |seconds: i64| {
+        let mut c = Cluster::new(&spec());
+        c.provisions = false;
+        c.run();
+        c.provide();
+        c.claims.get_mut("new").unwrap().meta.created = at(NOW) + SignedDuration::from_secs(seconds);
+        c
+    };
+    for (seconds, path) in [(-1, "absorbed"), (0, "absorbed"), (1, "provisioned")] {
+        let mut c = launched(seconds);
+        c.after(5).run();
+        assert_eq!(c.pool.meta.annotations.get(keys::SURGE_PATH), Some(path), "{seconds} s after started-at");
+        let mut c = launched(seconds);
+        c.nodes.get_mut("node-new").unwrap().ready = false;
+        c.after(901).run();
+        c.assert_clean();
+        assert_eq!(c.claims["new"].meta.deleted.is_some(), path == "provisioned", "{seconds} s after started-at");
+    }
+}
+
+#[test]
+fn a_replacement_on_which_others_run_already_is_not_taken_back() {
+    let mut c = Cluster::new(&spec());
+    c.provisions = false;
+    c.run();
+    c.provide();
+    c.nodes.get_mut("node-new").unwrap().ready = false;
+    c.strangers = vec!["web-0".into()];
+    // the pass that ends the attempt; a later one would not look again
+    let end = c.after(901).one_pass(usize::MAX).unwrap();
+    assert!(c.claims["new"].meta.deleted.is_none(), "{:?}", c.done);
+    let told = |r: &&Reason| matches!(r, Reason::NotReaped { claim, why } if claim == "new" && why.contains("web-0"));
+    assert_eq!(end.report.reasons.iter().filter(told).count(), 1, "{:?}", end.report.reasons);
+    c.run();
+    c.assert_clean();
+    assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("failed"));
 }

@@ -98,3 +98,17 @@ fn two_volumes_in_two_zones_are_refused_and_another_claim_goes() {
     let conflicts = decision.report.reasons.iter().filter(|n| matches!(n, Reason::SurgeZoneConflict { .. })).count();
     assert_eq!((conflicts, c.done.as_slice()), (2, ["stamp-window"].as_slice()));
 }
+
+/// At the instant for which a pass asked to be woken, the gate is open: not a moment later.
+#[test]
+fn a_pause_is_over_at_its_end() {
+    for key in [keys::LAST_ROTATION_AT, keys::LAST_FAILURE_AT] {
+        let mut c = Cluster::new(&spec());
+        c.set_pool(key, "2026-12-04T17:55:00Z");
+        let end = c.run();
+        assert_eq!((c.pool.anchor(), end.wake_at), (None, Some(at("2026-12-04T18:05:00Z"))), "{key}");
+        c.now = end.wake_at.unwrap();
+        c.run();
+        assert_eq!(c.pool.anchor(), Some("old"), "{key}");
+    }
+}

@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 use noderotation_rotation::announcement::Announcement;
+use noderotation_rotation::reason::Reason;
 use noderotation_shared::keys;
 
 use crate::cluster::*;
@@ -72,4 +73,25 @@ fn a_crash_after_any_request_loses_nothing() {
             "crash after {crash} ({told_before} told)"
         );
     }
+}
+
+/// A drain may last for the claim's own `terminationGracePeriod` and two minutes, from its deletion, whatever the pool's
+/// template says by now and however often somebody looks.
+#[test]
+fn a_drain_is_stuck_after_the_claims_own_bound() {
+    let mut c = Cluster::new(&spec());
+    c.run();
+    c.pool.termination_grace_period = Some(SignedDuration::from_hours(3));
+    let stuck_at = at("2026-12-04T19:02:00.001Z");
+    for seconds in [600, 1200] {
+        let end = c.after(seconds).run();
+        assert_eq!((end.wake_at, end.report.drain_stuck), (Some(stuck_at), false), "{:?}", end.report.reasons);
+    }
+    c.now = stuck_at;
+    let end = c.run();
+    assert!(end.report.drain_stuck);
+    let stuck =
+        |r: &Reason| matches!(r, Reason::DrainStuck { claim, since, .. } if claim == "old" && *since == at(NOW));
+    assert!(end.report.reasons.iter().any(stuck), "{:?}", end.report.reasons);
+    assert_eq!(c.pool.anchor(), Some("old"), "what drains keeps its anchor");
 }

@@ -1,0 +1,146 @@
+//! Leader election on a scripted Lease: who may take it, when, and when a leader stops.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::to_bytes;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use noderotation_cluster::api::Api;
+use noderotation_cluster::metrics::ClientMetrics;
+use noderotation_controller::leader::{Election, LostLease, Timing};
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+const TIMING: Timing = Timing {
+    duration: Duration::from_secs(6),
+    renew_deadline: Duration::from_secs(2),
+    retry_period: Duration::from_millis(200),
+};
+
+#[derive(Default)]
+struct Server {
+    lease: Option<Value>,
+    version: u64,
+    /// Answers every write with 500 and does nothing.
+    refuses: bool,
+    /// Somebody else renews before the next write lands.
+    is_overtaken: bool,
+    writes: usize,
+}
+
+impl Server {
+    fn put(&mut self, mut lease: Value) -> (u16, Value) {
+        self.version += 1;
+        lease["metadata"]["resourceVersion"] = self.version.to_string().into();
+        self.lease = Some(lease.clone());
+        (200, lease)
+    }
+
+    fn held_by(&mut self, holder: &str) {
+        // a second: long past, if anybody went by the holder's own clock
+        let spec =
+            json!({"holderIdentity": holder, "leaseDurationSeconds": 1, "renewTime": "2026-01-01T00:00:00.000000Z"});
+        self.put(json!({"metadata": {"name": "noderotation-controller", "namespace": "ns"}, "spec": spec}));
+    }
+
+    fn holder(&self) -> String {
+        self.lease.as_ref().unwrap()["spec"]["holderIdentity"].as_str().unwrap().to_owned()
+    }
+
+    fn answer(&mut self, method: &str, body: Value) -> (u16, Value) {
+        match (method, self.lease.clone()) {
+            ("GET", None) => (404, status(404)),
+            ("GET", Some(lease)) => (200, lease),
+            _ if self.refuses => (500, status(500)),
+            ("POST", None) => self.put(body),
+            ("POST", Some(_)) => (409, status(409)),
+            (_, None) => (404, status(404)),
+            (_, Some(mut lease)) => {
+                self.writes += 1;
+                if std::mem::take(&mut self.is_overtaken) {
+                    lease = self.put(lease).1;
+                }
+                // without a version the API server replaces whatever it has
+                let seen = body["metadata"]["resourceVersion"].as_str();
+                if seen.is_some_and(|seen| lease["metadata"]["resourceVersion"] != *seen) {
+                    return (409, status(409));
+                }
+                self.put(body)
+            }
+        }
+    }
+}
+
+fn status(code: u16) -> Value {
+    json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "message": format!("scripted {code}")})
+}
+
+async fn serve(State(server): State<Arc<Mutex<Server>>>, request: Request) -> Response {
+    let method = request.method().to_string();
+    if request.uri().query().unwrap_or_default().contains("watch=true") {
+        return std::future::pending().await; // nothing happens
+    }
+    let bytes = to_bytes(request.into_body(), 1 << 20).await.unwrap();
+    let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+    let (code, answer) = server.lock().unwrap().answer(&method, body);
+    (StatusCode::from_u16(code).unwrap(), [("content-type", "application/json")], answer.to_string()).into_response()
+}
+
+async fn candidate(server: &Arc<Mutex<Server>>) -> Election {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let routes = Router::new().fallback(serve).with_state(server.clone());
+    tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
+    let mut config = kube::Config::new(url.parse().unwrap());
+    config.default_retry = false;
+    let api = Api::new(kube::Client::try_from(config).unwrap(), 1000, 1000, Arc::new(ClientMetrics::default()));
+    Election::new(&api, "ns", "pod-a", TIMING)
+}
+
+#[tokio::test]
+async fn a_leader_that_cannot_renew_stops_writing_and_then_leading_at_its_deadline() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let election = candidate(&server).await;
+    let began = Instant::now();
+    let term = election.win().await;
+    assert!(term.check().is_ok());
+    server.lock().unwrap().refuses = true;
+    let lost = timeout(Duration::from_secs(10), election.hold(&term, &CancellationToken::new())).await;
+    assert!(matches!(lost, Ok(Err(LostLease::NotRenewed(_)))), "{lost:?}");
+    assert!(term.check().is_err(), "it may still write");
+    // another candidate may take the lease six seconds after its last renewal
+    assert!((TIMING.renew_deadline..TIMING.duration).contains(&began.elapsed()), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn renewals_extend_the_term_and_a_new_holder_ends_it() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let election = candidate(&server).await;
+    let term = election.win().await;
+    let stop = CancellationToken::new();
+    let held = timeout(Duration::from_millis(2_500), election.hold(&term, &stop)).await;
+    assert!(held.is_err() && term.check().is_ok(), "renewed, it outlasts the deadline of its first renewal");
+    server.lock().unwrap().held_by("pod-b");
+    let lost = timeout(Duration::from_secs(10), election.hold(&term, &stop)).await;
+    assert!(matches!(&lost, Ok(Err(LostLease::Taken(holder))) if holder == "pod-b"), "{lost:?}");
+    assert_eq!(server.lock().unwrap().holder(), "pod-b");
+}
+
+/// Its own clock counts, from when it saw the lease: what the holder's clock says may be hours off.
+#[tokio::test]
+async fn a_lease_is_taken_after_its_duration_has_been_watched_and_only_as_it_was_seen() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    server.lock().unwrap().held_by("pod-b");
+    server.lock().unwrap().is_overtaken = true;
+    let election = candidate(&server).await;
+    let began = Instant::now();
+    timeout(Duration::from_secs(20), election.win()).await.unwrap();
+    assert_eq!(server.lock().unwrap().writes, 2, "the first attempt met a renewal");
+    assert!(began.elapsed() >= Duration::from_secs(2), "a whole second each: {:?}", began.elapsed());
+    assert_eq!(server.lock().unwrap().holder(), election.identity());
+}
