@@ -63,7 +63,7 @@ async fn ask(admin: &Asker, n: u64) -> Result<(), String> {
     }
     let mark = json!({"metadata": {"annotations": {"noderotation.io/active-rotation": "x"}}});
     let reply = admin.merge(&format!("{POOLS}/api?dryRun=All"), &mark).await;
-    let is_refused = reply.code == 403 && reply.message().contains("are the state of a rotation");
+    let is_refused = reply.code == 403 && reply.message().contains("hold the state of a rotation");
     if is_refused { Ok(()) } else { Err(format!("guard: {} {}", reply.code, reply.message())) }
 }
 
