@@ -16,29 +16,13 @@ use crate::reconcile::Reconciler;
 
 /// Cleans up after whoever led before: all placeholders, Nodes and NodeClaims, whatever their pool.
 pub async fn sweep(reconciler: &Reconciler) {
-    let inventory = {
-        let caches = reconciler.caches.lock();
-        Inventory {
-            anchored: caches.pools().iter().filter_map(|p| p.anchor().map(str::to_owned)).collect(),
-            placeholders: caches.placeholders(),
-            nodes: caches.nodes(),
-            claims: caches.claims(),
-        }
-    };
+    let inventory = Inventory::of_all(&reconciler.caches.lock());
     clean_up(reconciler, &inventory).await;
 }
 
 /// The same for one NodePool whose pass found nothing to do, or that is gone: a deposed leader's create may land late.
 pub async fn orphans_of(reconciler: &Reconciler, pool: &str, anchor: Option<String>) {
-    let inventory = {
-        let caches = reconciler.caches.lock();
-        Inventory {
-            anchored: anchor.into_iter().collect(),
-            placeholders: caches.placeholders_for(pool, None).into_values().collect(),
-            nodes: caches.nodes_for(pool, None, []).into_values().collect(),
-            claims: caches.claims_of(pool),
-        }
-    };
+    let inventory = Inventory::of_pool(&reconciler.caches.lock(), pool, anchor);
     clean_up(reconciler, &inventory).await;
 }
 

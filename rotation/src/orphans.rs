@@ -14,6 +14,7 @@ use noderotation_shared::objects::{Node, NodeClaim, Placeholder};
 use noderotation_shared::selection::RotationState;
 
 use crate::announcement::{Announcement, ClaimId};
+use crate::caches::Caches;
 use crate::cordon;
 use crate::patch::Patch;
 use crate::step::{Act, Write};
@@ -29,6 +30,28 @@ pub struct Inventory {
     pub nodes: Vec<Arc<Node>>,
     /// The NodeClaims to check.
     pub claims: Vec<Arc<NodeClaim>>,
+}
+
+impl Inventory {
+    /// Every object, whatever its pool.
+    pub fn of_all(caches: &Caches) -> Self {
+        Self {
+            anchored: caches.pools().iter().filter_map(|pool| pool.anchor().map(str::to_owned)).collect(),
+            placeholders: caches.placeholders(),
+            nodes: caches.nodes(),
+            claims: caches.claims(),
+        }
+    }
+
+    /// The objects of one pool, whose anchor names `anchor`; none if the pool is gone.
+    pub fn of_pool(caches: &Caches, pool: &str, anchor: Option<String>) -> Self {
+        Self {
+            anchored: anchor.into_iter().collect(),
+            placeholders: caches.placeholders_for(pool, None).into_values().collect(),
+            nodes: caches.nodes_for(pool, None, []).into_values().collect(),
+            claims: caches.claims_of(pool),
+        }
+    }
 }
 
 /// One thing to clean up.

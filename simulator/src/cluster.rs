@@ -86,11 +86,6 @@ impl Cluster {
         self.version.to_string().into()
     }
 
-    /// The list's version, as a list answers it.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
     /// Stores a pool as somebody changed it.
     pub fn put_pool(&mut self, mut pool: NodePool) {
         pool.meta.version = self.next_version();

@@ -73,12 +73,7 @@ pub fn start(sim: &mut Sim) {
     list(&mut replica.caches, &sim.cluster.nodes, |o| o.meta.uid.clone());
     list(&mut replica.caches, &sim.cluster.placeholders, |o| o.meta.uid.clone());
     let names = replica.caches.pool_names();
-    let inventory = Inventory {
-        anchored: replica.caches.pools().iter().filter_map(|p| p.anchor().map(str::to_owned)).collect(),
-        placeholders: replica.caches.placeholders(),
-        nodes: replica.caches.nodes(),
-        claims: replica.caches.claims(),
-    };
+    let inventory = Inventory::of_all(&replica.caches);
     sim.replica = Some(replica);
     sim.tell("controller: starts");
     clean_up(sim, &inventory);
@@ -113,12 +108,7 @@ where
 }
 
 fn trigger(sim: &mut Sim, pools: &Triggers) {
-    let elapsed = sim.elapsed();
-    if let Some(replica) = sim.replica.as_mut() {
-        for pool in pools {
-            replica.queue.trigger(pool, elapsed);
-        }
-    }
+    trigger_only(sim, pools);
     wake(sim);
 }
 
@@ -345,12 +335,7 @@ fn ended(sim: &mut Sim, key: &Arc<str>, end: PassEnd) {
             let noticed = notices(&report, "", |_| String::new());
             sim.notices += replica.dedup.transition(key, noticed).len();
             let anchor = replica.caches.pool(key).and_then(|pool| pool.anchor().map(str::to_owned));
-            inventory = Some(Inventory {
-                anchored: anchor.into_iter().collect(),
-                placeholders: replica.caches.placeholders_for(key, None).into_values().collect(),
-                nodes: replica.caches.nodes_for(key, None, []).into_values().collect(),
-                claims: replica.caches.claims_of(key),
-            });
+            inventory = Some(Inventory::of_pool(&replica.caches, key, anchor));
             let next = wake_at.unwrap_or(Timestamp::MAX).min(plus(sim.now, SAFETY_NET));
             let wait = Duration::try_from(next.duration_since(sim.now)).unwrap_or_default();
             End::Success(elapsed.saturating_add(wait))
