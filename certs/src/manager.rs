@@ -322,7 +322,7 @@ macro_rules! event_handler {
             }
 
             fn delete(&self, object: &$object) {
-                self.caches.lock().$store.delete(&object.meta.name, &object.meta.uid);
+                self.caches.lock().$store.delete(object);
                 self.changed.notify_one();
             }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use noderotation_shared::watch_cursor::STALE_AFTER;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, LabelSetEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -11,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::watch::fresh::{Freshness, STALE_AFTER};
+use crate::watch::fresh::Freshness;
 
 /// A family of counters with `N` labels.
 pub type Counters<const N: usize> = Family<LabelSet<N>, Counter<u64, AtomicU64>>;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::core::WatchEvent;
+use noderotation_rotation::lease::{Attempt, Candidacy, HeldLease, Lease, Renewal};
 use noderotation_shared::kind::{Kind, ObjectRef};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -20,30 +21,10 @@ use noderotation_cluster::api::{Api, Outcome, Selectors};
 use noderotation_cluster::backoff::jittered;
 use noderotation_cluster::error::{Error, with_causes};
 
+pub use noderotation_rotation::lease::{LostLease, Timing};
+
 /// `metadata.name` of the Lease.
 pub const NAME: &str = "noderotation-controller";
-
-/// The durations of leader election.
-#[derive(Clone, Copy, Debug)]
-pub struct Timing {
-    /// How long the lease lasts after its last renewal.
-    pub duration: Duration,
-    /// A leader that could not renew for this long stops leading.
-    pub renew_deadline: Duration,
-    /// The pause between two renewals, and between two attempts.
-    pub retry_period: Duration,
-}
-
-/// Why leadership was lost.
-#[derive(Debug, thiserror::Error)]
-pub enum LostLease {
-    /// Another holder has taken the lease.
-    #[error("the lease is held by {0:?}")]
-    Taken(String),
-    /// The API server did not take a renewal in time.
-    #[error("the lease could not be renewed for {0:?}")]
-    NotRenewed(Duration),
-}
 
 /// The term has run out: nothing may be written any more.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -64,7 +45,11 @@ impl Term {
 
     /// Whether the term still runs; asked before every write.
     pub fn check(&self) -> Result<(), TermOver> {
-        if Instant::now() < *self.valid_until.lock() { Ok(()) } else { Err(TermOver) }
+        if Instant::now() < self.valid_until() { Ok(()) } else { Err(TermOver) }
+    }
+
+    fn valid_until(&self) -> Instant {
+        *self.valid_until.lock()
     }
 
     fn extend(&self, until: Instant) {
@@ -78,12 +63,8 @@ pub struct Election {
     namespace: String,
     identity: String,
     timing: Timing,
-}
-
-/// The lease as it was seen, and since when.
-struct Seen {
-    lease: Value,
-    at: Instant,
+    /// Where this candidate's time begins.
+    epoch: Instant,
 }
 
 impl Election {
@@ -94,7 +75,13 @@ impl Election {
             namespace: namespace.into(),
             identity: format!("{name}_{:016x}", fastrand::u64(..)),
             timing,
+            epoch: Instant::now(),
         }
+    }
+
+    /// An instant as leader election counts time.
+    fn time_of(&self, at: Instant) -> Duration {
+        at.saturating_duration_since(self.epoch)
     }
 
     /// The `holderIdentity` of this candidate: its name and a random suffix.
@@ -108,21 +95,34 @@ impl Election {
 
     /// Stands by until the lease is ours.
     pub async fn win(&self) -> Term {
-        let mut seen: Option<Seen> = None;
+        let mut candidacy = Candidacy::new(self.timing);
         loop {
-            if let Err(error) = self.read(&mut seen).await {
-                tracing::warn!(error = with_causes(&error), "the lease cannot be read");
-                self.pause().await;
-                continue;
-            }
-            let began = Instant::now();
-            match self.try_take(seen.as_ref()).await {
-                Ok(true) => {
-                    tracing::info!(identity = self.identity, "leading");
-                    return Term::until(began + self.timing.renew_deadline);
-                }
-                Ok(false) => self.wait_for_change(seen.as_ref()).await,
+            let stored = match self.read().await {
+                Ok(stored) => stored,
                 Err(error) => {
+                    tracing::warn!(error = with_causes(&error), "the lease cannot be read");
+                    self.pause().await;
+                    continue;
+                }
+            };
+            candidacy.read(stored.as_ref().map(as_read), self.time_of(Instant::now()));
+            let sent = Instant::now();
+            let outcome = match candidacy.attempt(self.time_of(sent)) {
+                Attempt::Create => self.create().await,
+                Attempt::Take(_) => self.replace(&stored.unwrap_or_default(), &self.identity, self.duration()).await,
+                Attempt::Wait(until) => {
+                    self.wait_for_change(&stored.unwrap_or_default(), self.epoch + until).await;
+                    continue;
+                }
+            };
+            match outcome {
+                Outcome::Applied(_) => {
+                    tracing::info!(identity = self.identity, "leading");
+                    return Term::until(sent + self.timing.renew_deadline);
+                }
+                // somebody else was first
+                Outcome::Conflict | Outcome::NotFound => self.pause().await,
+                Outcome::Unknown(error) | Outcome::Rejected(error) | Outcome::Throttled(error) => {
                     tracing::warn!(error = with_causes(&error), "the lease cannot be taken");
                     self.pause().await;
                 }
@@ -132,27 +132,22 @@ impl Election {
 
     /// Renews for ever; returns with the reason when the term is lost, and quietly when `stop` is set.
     pub async fn hold(&self, term: &Term, stop: &CancellationToken) -> Result<(), LostLease> {
-        let mut last = Instant::now();
+        let mut held = HeldLease::new(self.timing, self.time_of(term.valid_until() - self.timing.renew_deadline));
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
                 () = self.pause() => {}
             }
-            let began = Instant::now();
+            let sent = Instant::now();
             // a renewal that takes longer than the term has failed
             let renewal = tokio::time::timeout(self.timing.renew_deadline, self.renew()).await;
-            match renewal.unwrap_or_else(|_| Err(Renewal::Failed("no answer in time".into()))) {
-                Ok(()) => {
-                    last = began;
-                    term.extend(began + self.timing.renew_deadline);
-                }
-                Err(Renewal::Lost(holder)) => return Err(LostLease::Taken(holder)),
-                Err(Renewal::Failed(why)) => tracing::warn!(why, "the lease was not renewed"),
-            }
-            if last.elapsed() >= self.timing.renew_deadline {
-                return Err(LostLease::NotRenewed(self.timing.renew_deadline));
-            }
+            let renewal = renewal.unwrap_or_else(|_| {
+                tracing::warn!(why = "no answer in time", "the lease was not renewed");
+                Renewal::Failed
+            });
+            held.answered(renewal, self.time_of(sent), self.time_of(Instant::now()))?;
+            term.extend(self.epoch + held.until());
         }
     }
 
@@ -162,7 +157,7 @@ impl Election {
         if holder(&lease) != self.identity {
             return;
         }
-        let outcome = self.api.replace(self.target(), &self.lease(&lease, "", 1)).await;
+        let outcome = self.replace(&lease, "", Duration::from_secs(1)).await;
         tracing::info!(outcome = outcome.label(), "lease released");
     }
 
@@ -170,53 +165,35 @@ impl Election {
         tokio::time::sleep(jittered(self.timing.retry_period)).await;
     }
 
-    /// Reads the lease. It counts as changed when its version has changed.
-    async fn read(&self, seen: &mut Option<Seen>) -> Result<(), Error> {
+    /// The lease; `None`: there is none.
+    async fn read(&self) -> Result<Option<Value>, Error> {
         match self.api.read::<Value>(self.target()).await {
-            Ok(lease) => {
-                if seen.as_ref().is_none_or(|s| version(&s.lease) != version(&lease)) {
-                    *seen = Some(Seen { lease, at: Instant::now() });
-                }
-                Ok(())
-            }
-            Err(error) if error.is_not_found() => {
-                *seen = None;
-                Ok(())
-            }
+            Ok(lease) => Ok(Some(lease)),
+            Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Creates the lease, or takes one that is free, or that was not renewed for its whole duration while we watched.
-    async fn try_take(&self, seen: Option<&Seen>) -> Result<bool, Error> {
-        let outcome = match seen {
-            None => {
-                let none = json!({"metadata": {"name": NAME, "namespace": self.namespace}});
-                self.api.create(Kind::Lease, Some(&self.namespace), &self.lease(&none, &self.identity, 0)).await
-            }
-            Some(seen) if self.is_free(seen) => {
-                self.api.replace(self.target(), &self.lease(&seen.lease, &self.identity, 0)).await
-            }
-            Some(_) => return Ok(false),
-        };
-        match outcome {
-            Outcome::Applied(_) => Ok(true),
-            Outcome::Conflict | Outcome::NotFound => Ok(false),
-            Outcome::Unknown(error) | Outcome::Rejected(error) | Outcome::Throttled(error) => Err(error),
-        }
+    async fn create(&self) -> Outcome {
+        let none = json!({"metadata": {"name": NAME, "namespace": self.namespace}});
+        let lease = lease(&none, &self.identity, self.duration());
+        self.api.create(Kind::Lease, Some(&self.namespace), &lease).await
     }
 
-    fn is_free(&self, seen: &Seen) -> bool {
-        holder(&seen.lease).is_empty() || seen.at.elapsed() >= duration_of(&seen.lease, self.timing.duration)
+    /// Replaces the lease as it was read: its version is the precondition.
+    async fn replace(&self, old: &Value, holder: &str, duration: Duration) -> Outcome {
+        self.api.replace(self.target(), &lease(old, holder, duration)).await
+    }
+
+    fn duration(&self) -> Duration {
+        self.timing.duration.max(Duration::from_secs(1))
     }
 
     /// Waits until the lease changes or may be taken.
-    async fn wait_for_change(&self, seen: Option<&Seen>) {
-        let Some(seen) = seen else { return self.pause().await };
-        let expires = seen.at + duration_of(&seen.lease, self.timing.duration);
+    async fn wait_for_change(&self, seen: &Value, expires: Instant) {
         let changed = async {
             let named = Selectors::fields(format!("metadata.name={NAME}"));
-            let version = Some(version(&seen.lease));
+            let version = Some(version(seen));
             match self.api.watch::<Value>(Kind::Lease, Some(&self.namespace), &named, version).await {
                 Ok(events) => {
                     let first = std::pin::pin!(events).next().await;
@@ -237,43 +214,43 @@ impl Election {
         tokio::select! { () = changed => {}, () = tokio::time::sleep_until(expires) => {} }
     }
 
-    async fn renew(&self) -> Result<(), Renewal> {
-        let lease: Value = self.api.read(self.target()).await.map_err(|error| Renewal::Failed(with_causes(&error)))?;
+    async fn renew(&self) -> Renewal {
+        let failed = |why: String| {
+            tracing::warn!(why, "the lease was not renewed");
+            Renewal::Failed
+        };
+        let lease: Value = match self.api.read(self.target()).await {
+            Ok(lease) => lease,
+            Err(error) => return failed(with_causes(&error)),
+        };
         if holder(&lease) != self.identity {
-            return Err(Renewal::Lost(holder(&lease).to_owned()));
+            return Renewal::Taken(holder(&lease).to_owned());
         }
-        match self.api.replace(self.target(), &self.lease(&lease, &self.identity, 0)).await {
-            Outcome::Applied(_) => Ok(()),
-            other => Err(Renewal::Failed(other.to_string())),
+        match self.replace(&lease, &self.identity, self.duration()).await {
+            Outcome::Applied(_) => Renewal::Renewed,
+            other => failed(other.to_string()),
         }
-    }
-
-    /// `old` with this holder; `seconds` 0 means the configured duration.
-    fn lease(&self, old: &Value, holder_identity: &str, seconds: u64) -> Value {
-        let now = format!("{:.6}", Timestamp::now());
-        let seconds = if seconds == 0 { self.timing.duration.as_secs().max(1) } else { seconds };
-        let changes = holder(old) != holder_identity && !holder_identity.is_empty();
-        let transitions = old.pointer("/spec/leaseTransitions").and_then(Value::as_i64).unwrap_or(0);
-        let acquired =
-            old.pointer("/spec/acquireTime").cloned().filter(|_| !changes).unwrap_or_else(|| now.clone().into());
-        json!({
-            "apiVersion": Kind::Lease.api_version(),
-            "kind": Kind::Lease.name(),
-            "metadata": old.get("metadata").cloned().unwrap_or_default(),
-            "spec": {
-                "holderIdentity": holder_identity,
-                "leaseDurationSeconds": seconds,
-                "acquireTime": acquired,
-                "renewTime": now,
-                "leaseTransitions": transitions + i64::from(changes),
-            },
-        })
     }
 }
 
-enum Renewal {
-    Lost(String),
-    Failed(String),
+/// `old` with this holder.
+fn lease(old: &Value, holder_identity: &str, duration: Duration) -> Value {
+    let now = format!("{:.6}", Timestamp::now());
+    let changes = holder(old) != holder_identity && !holder_identity.is_empty();
+    let transitions = old.pointer("/spec/leaseTransitions").and_then(Value::as_i64).unwrap_or(0);
+    let acquired = old.pointer("/spec/acquireTime").cloned().filter(|_| !changes).unwrap_or_else(|| now.clone().into());
+    json!({
+        "apiVersion": Kind::Lease.api_version(),
+        "kind": Kind::Lease.name(),
+        "metadata": old.get("metadata").cloned().unwrap_or_default(),
+        "spec": {
+            "holderIdentity": holder_identity,
+            "leaseDurationSeconds": duration.as_secs(),
+            "acquireTime": acquired,
+            "renewTime": now,
+            "leaseTransitions": transitions + i64::from(changes),
+        },
+    })
 }
 
 fn holder(lease: &Value) -> &str {
@@ -284,6 +261,11 @@ fn version(lease: &Value) -> &str {
     lease.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default()
 }
 
-fn duration_of(lease: &Value, otherwise: Duration) -> Duration {
-    lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_u64).map_or(otherwise, Duration::from_secs)
+/// What the rules of leader election look at.
+fn as_read(lease: &Value) -> Lease {
+    Lease {
+        holder: holder(lease).to_owned(),
+        version: version(lease).to_owned(),
+        duration: lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_u64).map(Duration::from_secs),
+    }
 }

@@ -147,8 +147,7 @@ impl Caches {
     /// We have deleted a placeholder, which for a Pod without a grace period means that it is gone: what the watch still
     /// says about it is old.
     pub fn placeholder_deleted(&mut self, name: &str, uid: &str) {
-        self.placeholders.objects.remove(name);
-        self.placeholders.deleted.insert(uid.into());
+        self.placeholders.deleted_by_us(name, uid);
     }
 
     /// The NodePool's world; `None` when there is no such NodePool. `stale` says whether some watch has been silent for too
@@ -247,7 +246,7 @@ impl CacheOf<NodePool> for Caches {
     }
 
     fn delete(&mut self, pool: &NodePool) -> Triggers {
-        let deleted = self.pools.delete(&pool.meta.name, &pool.meta.uid);
+        let deleted = self.pools.delete(pool);
         deleted.map(|pool| pool.meta.name.clone()).into_iter().collect()
     }
 
@@ -256,7 +255,7 @@ impl CacheOf<NodePool> for Caches {
     }
 
     fn forget(&mut self, name: &str) -> Triggers {
-        self.pools.objects.remove(name).map(|pool| pool.meta.name.clone()).into_iter().collect()
+        self.pools.forget(name).map(|pool| pool.meta.name.clone()).into_iter().collect()
     }
 }
 
@@ -274,7 +273,7 @@ impl CacheOf<NodeClaim> for Caches {
     }
 
     fn delete(&mut self, claim: &NodeClaim) -> Triggers {
-        if self.claims.delete(&claim.meta.name, &claim.meta.uid).is_some() {
+        if self.claims.delete(claim).is_some() {
             unindex(&mut self.claims_of, &claim.pool, &claim.meta.name);
         }
         // also where it was removed already: the release of the anchor may wait for it
@@ -290,7 +289,7 @@ impl CacheOf<NodeClaim> for Caches {
     }
 
     fn forget(&mut self, name: &str) -> Triggers {
-        if let Some(claim) = self.claims.objects.remove(name) {
+        if let Some(claim) = self.claims.forget(name) {
             unindex(&mut self.claims_of, &claim.pool, name);
         }
         Vec::new()
@@ -310,7 +309,7 @@ impl CacheOf<Node> for Caches {
     }
 
     fn delete(&mut self, node: &Node) -> Triggers {
-        if let Some(removed) = self.nodes.delete(&node.meta.name, &node.meta.uid) {
+        if let Some(removed) = self.nodes.delete(node) {
             self.unindex_node(&removed);
         }
         self.pools_of_node(node)
@@ -325,7 +324,7 @@ impl CacheOf<Node> for Caches {
     }
 
     fn forget(&mut self, name: &str) -> Triggers {
-        if let Some(node) = self.nodes.objects.remove(name) {
+        if let Some(node) = self.nodes.forget(name) {
             self.unindex_node(&node);
         }
         Vec::new()
@@ -342,7 +341,7 @@ impl CacheOf<Placeholder> for Caches {
     }
 
     fn delete(&mut self, placeholder: &Placeholder) -> Triggers {
-        self.placeholders.delete(&placeholder.meta.name, &placeholder.meta.uid);
+        self.placeholders.delete(placeholder);
         self.pools_of_placeholder(placeholder)
     }
 
@@ -352,9 +351,7 @@ impl CacheOf<Placeholder> for Caches {
     }
 
     fn forget(&mut self, name: &str) -> Triggers {
-        if let Some(placeholder) = self.placeholders.objects.remove(name) {
-            self.placeholders.deleted.insert(placeholder.meta.uid.clone());
-        }
+        self.placeholders.forget(name);
         Vec::new()
     }
 }
@@ -369,7 +366,7 @@ impl CacheOf<PolicyObject> for Caches {
     }
 
     fn delete(&mut self, policy: &PolicyObject) -> Triggers {
-        let deleted = self.policies.delete(&policy.meta.name, &policy.meta.uid);
+        let deleted = self.policies.delete(policy);
         self.cadences.remove(&policy.meta.name);
         deleted.map(|_| self.pool_names()).unwrap_or_default()
     }
@@ -383,7 +380,7 @@ impl CacheOf<PolicyObject> for Caches {
     }
 
     fn forget(&mut self, name: &str) -> Triggers {
-        let forgotten = self.policies.objects.remove(name);
+        let forgotten = self.policies.forget(name);
         self.cadences.remove(name);
         forgotten.map(|_| self.pool_names()).unwrap_or_default()
     }

@@ -38,6 +38,7 @@ pub mod event_dedup;
 pub mod gates;
 mod governance_lost;
 pub mod headroom;
+pub mod lease;
 mod malformed_annotations;
 pub mod orphans;
 pub mod pass;

@@ -80,4 +80,5 @@ pub mod quantity;
 pub mod schedule;
 pub mod selection;
 pub mod store;
+pub mod watch_cursor;
 pub mod zone;

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use noderotation_cluster::objects::{Cached, identity};
-use noderotation_cluster::watch::fresh::STALE_AFTER;
 use noderotation_cluster::watch::{Change, EventHandler, Freshness, Store, wait_until};
 use noderotation_shared::admission::{PolicyIndex, ProposedNodePool};
 use noderotation_shared::governance::StoredPolicy;
 use noderotation_shared::kind::Kind;
 use noderotation_shared::objects::{Meta, PolicyObject};
 use noderotation_shared::store::Stored;
+use noderotation_shared::watch_cursor::STALE_AFTER;
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -238,7 +238,7 @@ impl EventHandler<PolicyEntry> for Caches {
 
     fn delete(&self, policy: &PolicyEntry) {
         let mut state = self.lock();
-        if state.policies.delete(&policy.meta.name, &policy.meta.uid).is_some() {
+        if state.policies.delete(policy).is_some() {
             state.confirm_policy(&policy.meta.name);
         }
     }
@@ -263,7 +263,7 @@ impl EventHandler<PoolObject> for Caches {
 
     fn delete(&self, pool: &PoolObject) {
         let mut state = self.lock();
-        if state.pools.delete(&pool.meta.name, &pool.meta.uid).is_some() {
+        if state.pools.delete(pool).is_some() {
             state.confirm_pool(&pool.meta.name);
         }
     }

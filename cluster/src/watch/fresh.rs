@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use noderotation_shared::kind::Kind;
+use noderotation_shared::watch_cursor::STALE_AFTER;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-
-/// A view in which some watch has been silent for longer than this is stale: nothing is started on it.
-pub const STALE_AFTER: Duration = Duration::from_secs(300);
 
 /// When each watch last delivered an event or a bookmark.
 #[derive(Default)]

@@ -4,12 +4,11 @@
 //! resumes from its last resourceVersion with bookmarks. After 410 it begins anew, and what vanished meanwhile is told.
 //! Silence of 200 s ends the connection, since it may be dead without either side having noticed.
 
-use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt;
 use kube::core::WatchEvent;
+use noderotation_shared::watch_cursor::{Open, SILENCE, WatchCursor, WatchEnd};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -21,12 +20,6 @@ use crate::backoff::backoff;
 use crate::error::{Error, with_causes};
 use crate::metrics::ClientMetrics;
 use crate::objects::{Cached, name_of};
-
-/// Without an event or a bookmark for this long, the reflector reconnects.
-const SILENCE: Duration = Duration::from_secs(200);
-
-/// A watch that ended sooner than this did not go well, however it ended.
-const SHORT: Duration = Duration::from_secs(10);
 
 /// Which objects a reflector lists and watches.
 #[derive(Clone, Debug, Default)]
@@ -82,17 +75,8 @@ impl<'de> Deserialize<'de> for Raw {
     }
 }
 
-/// Why a watch ended.
-enum Ended {
-    /// The server closed it, as it does every few minutes.
-    Normally,
-    /// 410: the resourceVersion is too old, so list again.
-    Expired,
-    /// The server cannot stream the initial state.
-    CannotStream,
-    /// Something failed; the sentence goes into the log.
-    Failed(String),
-}
+/// How a watch ended, and a sentence for the log where it is a failure.
+type Ended = (WatchEnd, Option<String>);
 
 /// Keeps `handler` informed about one kind. Never returns; a panic in it ends the process.
 pub async fn reflect<K: Cached>(
@@ -102,33 +86,16 @@ pub async fn reflect<K: Cached>(
     fresh: Arc<Freshness>,
     client_metrics: Arc<ClientMetrics>,
 ) {
-    let mut reflector =
-        Reflector { api, list_watch, handler, fresh, client_metrics, version: None, can_stream: true, reason: "start" };
-    // watches in a row that ended too soon
-    let mut short = 0u32;
+    let cursor = WatchCursor::default();
+    let mut reflector = Reflector { api, list_watch, handler, fresh, client_metrics, cursor, reason: "start" };
     loop {
         let began = Instant::now();
-        let ended = reflector.watch_once().await;
-        short = if began.elapsed() < SHORT { short + 1 } else { 0 };
-        let failure = match ended {
-            Ended::Normally => None,
-            Ended::CannotStream => {
-                reflector.can_stream = false;
-                None
-            }
-            Ended::Expired => {
-                reflector.version = None;
-                reflector.reason = "expired";
-                None
-            }
-            Ended::Failed(why) => Some(why),
-        };
-        // a first 410 or an early close is ordinary; a server that goes on like that is not asked without pause
-        let wait = match (&failure, short) {
-            (None, 0 | 1) => continue,
-            (None, n) => backoff((n - 2).min(5)),
-            (Some(_), n) => backoff(n.saturating_sub(1).min(5)),
-        };
+        let (end, failure) = reflector.watch_once().await;
+        if end == WatchEnd::Expired {
+            reflector.reason = "expired";
+        }
+        let Some(failures) = reflector.cursor.ended(end, began.elapsed()) else { continue };
+        let wait = backoff(failures);
         let error = failure.unwrap_or_else(|| "the watch ended at once".into());
         tracing::warn!(resource = K::KIND.plural(), error, retry_in = ?wait, "watch failed");
         tokio::time::sleep(wait).await;
@@ -141,73 +108,61 @@ struct Reflector<K: Cached> {
     handler: Arc<dyn EventHandler<K>>,
     fresh: Arc<Freshness>,
     client_metrics: Arc<ClientMetrics>,
-    /// From where the next watch resumes; `None` until the initial state is complete.
-    version: Option<String>,
-    can_stream: bool,
-    /// Why the next list happens, for the metric.
+    cursor: WatchCursor,
+    /// Why the next initial state is asked for, for the metric.
     reason: &'static str,
 }
 
 impl<K: Cached> Reflector<K> {
     async fn watch_once(&mut self) -> Ended {
-        if self.version.is_none()
-            && !self.can_stream
-            && let Err(error) = self.list().await
-        {
-            return if error.code() == Some(410) { Ended::Expired } else { Ended::Failed(with_causes(&error)) };
-        }
-        let is_streaming = self.version.is_none();
-        if is_streaming {
+        let mut open = self.cursor.open();
+        if !matches!(open, Open::From(_)) {
             self.client_metrics.watch_list(K::KIND.plural(), self.reason);
         }
-        // the UIDs of the initial state, while it is streamed
-        let mut initial = is_streaming.then(HashSet::new);
+        if open == Open::List {
+            if let Err(error) = self.list().await {
+                return if error.code() == Some(410) { (WatchEnd::Expired, None) } else { failed(with_causes(&error)) };
+            }
+            open = self.cursor.open();
+        }
+        let from = if let Open::From(version) = &open { Some(version.as_str()) } else { None };
         let (namespace, selectors) = (self.list_watch.namespace.as_deref(), &self.list_watch.selectors);
-        let events = match self.api.watch::<Raw>(K::KIND, namespace, selectors, self.version.as_deref()).await {
+        let events = match self.api.watch::<Raw>(K::KIND, namespace, selectors, from).await {
             Ok(events) => events,
-            Err(error) => return self.not_opened(&error),
+            Err(error) => return not_opened(&error, &open),
         };
         let mut events = std::pin::pin!(events);
         loop {
             let event = match tokio::time::timeout(SILENCE, events.next()).await {
-                Err(_) => return Ended::Failed(format!("no event and no bookmark for {SILENCE:?}")),
-                Ok(None) if initial.is_some() => {
-                    return Ended::Failed("closed before the initial state was complete".into());
+                Err(_) => return failed(format!("no event and no bookmark for {SILENCE:?}")),
+                Ok(None) if self.cursor.is_initial() => {
+                    return (WatchEnd::Closed, Some("closed before the initial state was complete".into()));
                 }
-                Ok(None) => return Ended::Normally,
-                Ok(Some(Err(error))) => return Ended::Failed(with_causes(&error)),
+                Ok(None) => return (WatchEnd::Closed, None),
+                Ok(Some(Err(error))) => return failed(with_causes(&error)),
                 Ok(Some(Ok(event))) => event,
             };
             self.fresh.touch(K::KIND);
             match event {
-                WatchEvent::Added(raw) | WatchEvent::Modified(raw) => self.applied(raw.parse(), &mut initial),
-                WatchEvent::Deleted(raw) => self.deleted(&raw, initial.is_some()),
+                WatchEvent::Added(raw) | WatchEvent::Modified(raw) => self.applied(raw.parse()),
+                WatchEvent::Deleted(raw) => self.deleted(&raw),
                 WatchEvent::Bookmark(mark) => {
-                    if initial.is_some() && !mark.metadata.annotations.contains_key("k8s.io/initial-events-end") {
-                        continue; // before the end of the initial state there is nothing to resume from
-                    }
-                    self.version = Some(mark.metadata.resource_version);
-                    if let Some(uids) = initial.take() {
+                    let ends_initial = mark.metadata.annotations.contains_key("k8s.io/initial-events-end");
+                    if let Some(uids) = self.cursor.bookmark(mark.metadata.resource_version, ends_initial) {
                         self.handler.init_done(&uids);
                     }
                 }
-                WatchEvent::Error(status) if status.code == 410 => return Ended::Expired,
-                WatchEvent::Error(status) => return Ended::Failed(status.message),
+                WatchEvent::Error(status) if status.code == 410 => return (WatchEnd::Expired, None),
+                WatchEvent::Error(status) => return failed(status.message),
             }
         }
     }
 
-    /// A new or changed object. Its version counts only once the initial state is complete: from a cut one nothing can
-    /// be resumed.
-    fn applied(&mut self, object: Result<K, Unparsed>, initial: &mut Option<HashSet<Box<str>>>) {
+    /// A new or changed object.
+    fn applied(&mut self, object: Result<K, Unparsed>) {
         match object {
             Ok(object) => {
-                match initial {
-                    Some(uids) => {
-                        uids.insert(object.meta().uid.clone());
-                    }
-                    None => self.version = Some(object.meta().version.to_string()),
-                }
+                self.cursor.applied(object.meta());
                 self.handler.apply(object);
             }
             Err(Unparsed { name, source }) => {
@@ -221,33 +176,33 @@ impl<K: Cached> Reflector<K> {
         }
     }
 
-    fn deleted(&mut self, raw: &Raw, is_streaming: bool) {
+    fn deleted(&mut self, raw: &Raw) {
         if let Ok(object) = raw.parse::<K>() {
-            if !is_streaming {
-                self.version = Some(object.meta().version.to_string());
-            }
+            self.cursor.deleted(object.meta());
             self.handler.delete(&object);
-        }
-    }
-
-    fn not_opened(&self, error: &Error) -> Ended {
-        match error.code() {
-            Some(410) => Ended::Expired,
-            Some(422) if self.version.is_none() && self.can_stream => Ended::CannotStream,
-            Some(code) => Ended::Failed(format!("{code}: {}", with_causes(error))),
-            None => Ended::Failed(with_causes(error)),
         }
     }
 
     /// Lists the initial state page by page.
     async fn list(&mut self) -> Result<(), Error> {
-        self.client_metrics.watch_list(K::KIND.plural(), self.reason);
-        let mut initial = Some(HashSet::new());
         let (api, list_watch) = (self.api.clone(), self.list_watch.clone());
-        let version = list_watch.list(&api, |object| self.applied(object, &mut initial)).await?;
-        self.version = Some(version);
+        let version = list_watch.list(&api, |object| self.applied(object)).await?;
         self.fresh.touch(K::KIND);
-        self.handler.init_done(&initial.unwrap_or_default());
+        let uids = self.cursor.listed(version);
+        self.handler.init_done(&uids);
         Ok(())
+    }
+}
+
+fn failed(why: String) -> Ended {
+    (WatchEnd::Failed, Some(why))
+}
+
+fn not_opened(error: &Error, open: &Open) -> Ended {
+    match error.code() {
+        Some(410) => (WatchEnd::Expired, None),
+        Some(422) if *open == Open::Stream => (WatchEnd::CannotStream, None),
+        Some(code) => failed(format!("{code}: {}", with_causes(error))),
+        None => failed(with_causes(error)),
     }
 }
