@@ -1,31 +1,122 @@
-//! The API server in memory: resourceVersions, 409, 404, UID preconditions, merge patches, finalizers, and a log of what
-//! changed, from which watches are fed.
+//! The API server in memory: resourceVersions, 409, 404, UID preconditions, merge patches, finalizers, a Lease, and for
+//! each kind a log of what changed, from which watches are fed.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use noderotation_rotation::lease::Lease;
 use noderotation_rotation::pass::ApiObject;
-use noderotation_rotation::placeholder;
 use noderotation_rotation::step::{Patch, Write};
 use noderotation_shared::instant::whole_seconds;
 use noderotation_shared::keys;
 use noderotation_shared::kind::Kind;
 use noderotation_shared::objects::{Annotations, Meta, Node, NodeClaim, NodePool, Placeholder, PolicyObject};
+use noderotation_shared::store::Stored;
+use serde_json::Value;
+
+/// The counter of resourceVersions, which all kinds share.
+#[derive(Clone, Debug, Default)]
+struct Versions(Rc<Cell<u64>>);
+
+impl Versions {
+    fn next(&self) -> u64 {
+        self.0.set(self.0.get() + 1);
+        self.0.get()
+    }
+}
 
 /// A change that watches tell of.
 #[derive(Clone, Debug)]
-pub enum Change {
-    /// A NodePool was applied, or (`true`) deleted.
-    Pool(NodePool, bool),
-    /// A NodeClaim, likewise.
-    Claim(NodeClaim, bool),
-    /// A Node, likewise.
-    Node(Node, bool),
-    /// A placeholder, likewise.
-    Placeholder(Placeholder, bool),
-    /// A RotationPolicy, likewise.
-    Policy(PolicyObject, bool),
+pub struct Logged<K> {
+    /// Its resourceVersion.
+    pub version: u64,
+    /// The object; where it is gone, its last state, with the version of the deletion.
+    pub object: Arc<K>,
+    /// Whether the object is gone.
+    pub is_gone: bool,
+}
+
+/// The objects of one kind.
+#[derive(Clone, Debug)]
+pub struct Table<K> {
+    objects: BTreeMap<Box<str>, Arc<K>>,
+    /// What changed, in order.
+    pub log: Vec<Logged<K>>,
+    versions: Versions,
+}
+
+impl<K: Stored> Table<K> {
+    fn new(versions: &Versions) -> Self {
+        Self { objects: BTreeMap::new(), log: Vec::new(), versions: versions.clone() }
+    }
+
+    /// An object by name.
+    pub fn get(&self, name: &str) -> Option<&Arc<K>> {
+        self.objects.get(name)
+    }
+
+    /// Every object, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<K>> {
+        self.objects.values()
+    }
+
+    /// The names of all objects.
+    pub fn names(&self) -> Vec<Box<str>> {
+        self.objects.keys().cloned().collect()
+    }
+
+    /// Stores an object with the next resourceVersion.
+    pub fn put(&mut self, mut object: K) {
+        let version = self.versions.next();
+        object.meta_mut().version = version.to_string().into();
+        let object = Arc::new(object);
+        self.log.push(Logged { version, object: object.clone(), is_gone: false });
+        self.objects.insert(object.meta().name.clone(), object);
+    }
+
+    /// Changes an object; nothing is stored where nothing changes.
+    pub fn change(&mut self, name: &str, change: impl FnOnce(&mut K)) {
+        let Some(stored) = self.objects.get(name) else { return };
+        let mut changed = K::clone(stored);
+        change(&mut changed);
+        if changed != **stored {
+            self.put(changed);
+        }
+    }
+
+    /// Somebody writes a field that nobody here looks at: only the resourceVersion is new.
+    pub fn touch(&mut self, name: &str) {
+        if let Some(stored) = self.objects.get(name) {
+            self.put(K::clone(stored));
+        }
+    }
+
+    /// Removes an object.
+    pub fn remove(&mut self, name: &str) {
+        if let Some(object) = self.objects.remove(name) {
+            let version = self.versions.next();
+            let mut last = K::clone(&object);
+            last.meta_mut().version = version.to_string().into();
+            self.log.push(Logged { version, object: Arc::new(last), is_gone: true });
+        }
+    }
+
+    /// A conditional change, as a merge patch with `metadata.resourceVersion` is.
+    fn patch(&mut self, patch: &Patch, change: impl FnOnce(&mut K)) -> Result<K, Refused> {
+        let stored = self.objects.get(patch.name.as_str()).ok_or(Refused::NotFound)?;
+        if *stored.meta().version != *patch.version {
+            return Err(Refused::Conflict);
+        }
+        self.change(&patch.name, |object| {
+            let annotations = merged(&object.meta().annotations, patch);
+            object.meta_mut().annotations = annotations;
+            change(object);
+        });
+        self.objects.get(patch.name.as_str()).map(|object| K::clone(object)).ok_or(Refused::NotFound)
+    }
 }
 
 /// Why a request did not do what it asked for.
@@ -40,6 +131,8 @@ pub enum Refused {
 /// A workload Pod.
 #[derive(Clone, Debug)]
 pub struct WorkPod {
+    /// The NodePool that it selects.
+    pub pool: Box<str>,
     /// The Node that it runs on; `None` while it is Pending.
     pub node: Option<Box<str>>,
     /// Requested CPU, in thousandths.
@@ -47,136 +140,90 @@ pub struct WorkPod {
 }
 
 /// Everything that is stored.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Cluster {
-    /// NodePools by name.
-    pub pools: BTreeMap<Box<str>, NodePool>,
-    /// NodeClaims by name.
-    pub claims: BTreeMap<Box<str>, NodeClaim>,
-    /// Nodes by name.
-    pub nodes: BTreeMap<Box<str>, Node>,
-    /// Placeholders by Pod name.
-    pub placeholders: BTreeMap<Box<str>, Placeholder>,
-    /// Policies by name.
-    pub policies: BTreeMap<Box<str>, PolicyObject>,
-    /// Workload Pods by name.
+    /// NodePools.
+    pub pools: Table<NodePool>,
+    /// NodeClaims.
+    pub claims: Table<NodeClaim>,
+    /// Nodes.
+    pub nodes: Table<Node>,
+    /// Placeholders.
+    pub placeholders: Table<Placeholder>,
+    /// RotationPolicies.
+    pub policies: Table<PolicyObject>,
+    /// Workload Pods by name; nobody watches them.
     pub pods: BTreeMap<Box<str>, WorkPod>,
-    /// What changed, in order.
-    pub log: Vec<Change>,
-    version: u64,
+    /// CPU that each placeholder requests, in thousandths, by Pod name.
+    pub reserved_cpu: BTreeMap<Box<str>, i64>,
+    /// The controller's Lease.
+    pub lease: Option<Lease>,
+    versions: Versions,
     uids: u64,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        let versions = Versions::default();
+        Self {
+            pools: Table::new(&versions),
+            claims: Table::new(&versions),
+            nodes: Table::new(&versions),
+            placeholders: Table::new(&versions),
+            policies: Table::new(&versions),
+            pods: BTreeMap::new(),
+            reserved_cpu: BTreeMap::new(),
+            lease: None,
+            versions,
+            uids: 0,
+        }
+    }
 }
 
 impl Cluster {
     /// Metadata of a new object.
     pub fn new_meta(&mut self, name: &str, now: Timestamp) -> Meta {
-        self.version += 1;
         self.uids += 1;
         Meta {
             name: name.into(),
             uid: format!("uid-{}", self.uids).into(),
-            version: self.version.to_string().into(),
             created: whole_seconds(now),
             ..Meta::default()
         }
     }
 
-    fn next_version(&mut self) -> Box<str> {
-        self.version += 1;
-        self.version.to_string().into()
+    /// The newest resourceVersion.
+    pub fn version(&self) -> u64 {
+        self.versions.0.get()
     }
 
-    /// Stores a pool as somebody changed it.
-    pub fn put_pool(&mut self, mut pool: NodePool) {
-        pool.meta.version = self.next_version();
-        self.log.push(Change::Pool(pool.clone(), false));
-        self.pools.insert(pool.meta.name.clone(), pool);
-    }
-
-    /// Stores a claim as somebody changed it.
-    pub fn put_claim(&mut self, mut claim: NodeClaim) {
-        claim.meta.version = self.next_version();
-        self.log.push(Change::Claim(claim.clone(), false));
-        self.claims.insert(claim.meta.name.clone(), claim);
-    }
-
-    /// Stores a Node as somebody changed it.
-    pub fn put_node(&mut self, mut node: Node) {
-        node.meta.version = self.next_version();
-        self.log.push(Change::Node(node.clone(), false));
-        self.nodes.insert(node.meta.name.clone(), node);
-    }
-
-    /// Stores a placeholder as somebody changed it.
-    pub fn put_placeholder(&mut self, mut pod: Placeholder) {
-        pod.meta.version = self.next_version();
-        self.log.push(Change::Placeholder(pod.clone(), false));
-        self.placeholders.insert(pod.meta.name.clone(), pod);
-    }
-
-    /// Stores a policy as somebody changed it.
-    pub fn put_policy(&mut self, mut policy: PolicyObject) {
-        policy.meta.version = self.next_version();
-        self.log.push(Change::Policy(policy.clone(), false));
-        self.policies.insert(policy.meta.name.clone(), policy);
-    }
-
-    /// Changes a claim's metadata or status.
-    pub fn change_claim(&mut self, name: &str, change: impl FnOnce(&mut NodeClaim)) {
-        if let Some(mut claim) = self.claims.get(name).cloned() {
-            change(&mut claim);
-            self.put_claim(claim);
+    /// Creates or replaces the Lease: `version` is the precondition, `None` demands that there is none.
+    pub fn put_lease(
+        &mut self,
+        holder: &str,
+        duration: std::time::Duration,
+        version: Option<&str>,
+    ) -> Result<(), Refused> {
+        if self.lease.as_ref().map(|lease| lease.version.as_str()) != version {
+            return Err(Refused::Conflict);
         }
-    }
-
-    /// Changes a Node.
-    pub fn change_node(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
-        if let Some(mut node) = self.nodes.get(name).cloned() {
-            change(&mut node);
-            self.put_node(node);
-        }
-    }
-
-    /// Changes a NodePool.
-    pub fn change_pool(&mut self, name: &str, change: impl FnOnce(&mut NodePool)) {
-        if let Some(mut pool) = self.pools.get(name).cloned() {
-            change(&mut pool);
-            self.put_pool(pool);
-        }
-    }
-
-    /// Changes a placeholder.
-    pub fn change_placeholder(&mut self, name: &str, change: impl FnOnce(&mut Placeholder)) {
-        if let Some(mut pod) = self.placeholders.get(name).cloned() {
-            change(&mut pod);
-            self.put_placeholder(pod);
-        }
+        let version = self.versions.next().to_string();
+        self.lease = Some(Lease { holder: holder.to_owned(), version, duration: Some(duration) });
+        Ok(())
     }
 
     /// Marks a claim as being deleted; Karpenter's finalizer holds it.
     pub fn delete_claim(&mut self, name: &str, now: Timestamp) {
-        self.change_claim(name, |claim| claim.meta.deleted = claim.meta.deleted.or(Some(whole_seconds(now))));
-    }
-
-    /// The claim's finalizer is gone, and so is the claim.
-    pub fn remove_claim(&mut self, name: &str) {
-        if let Some(mut claim) = self.claims.remove(name) {
-            claim.meta.version = self.next_version();
-            self.log.push(Change::Claim(claim, true));
-        }
+        self.claims.change(name, |claim| claim.meta.deleted = claim.meta.deleted.or(Some(whole_seconds(now))));
     }
 
     /// A Node is gone; its Pods are Pending again, a placeholder on it is gone with it.
     pub fn remove_node(&mut self, name: &str) {
-        if let Some(mut node) = self.nodes.remove(name) {
-            node.meta.version = self.next_version();
-            self.log.push(Change::Node(node, true));
-        }
+        self.nodes.remove(name);
         for pod in self.pods.values_mut().filter(|pod| pod.node.as_deref() == Some(name)) {
             pod.node = None;
         }
-        let gone: Vec<_> =
-            self.placeholders.values().filter(|p| &*p.node == name).map(|p| p.meta.name.clone()).collect();
+        let gone: Vec<_> = self.placeholders.iter().filter(|p| &*p.node == name).map(|p| p.meta.name.clone()).collect();
         for name in gone {
             self.remove_placeholder(&name);
         }
@@ -184,38 +231,17 @@ impl Cluster {
 
     /// A placeholder is gone.
     pub fn remove_placeholder(&mut self, name: &str) {
-        if let Some(mut pod) = self.placeholders.remove(name) {
-            pod.meta.version = self.next_version();
-            self.log.push(Change::Placeholder(pod, true));
-        }
+        self.placeholders.remove(name);
+        self.reserved_cpu.remove(name);
     }
 
     /// Performs a write of the controller as the API server would.
     pub fn write(&mut self, write: &Write, now: Timestamp) -> Result<Option<ApiObject>, Refused> {
         match write {
             Write::Patch(patch) => self.patch(patch).map(Some),
-            Write::CreatePlaceholder(pod) => {
-                let text = |pointer: &str| pod.pointer(pointer).and_then(|v| v.as_str()).unwrap_or_default().to_owned();
-                let name = text("/metadata/name");
-                if self.placeholders.contains_key(name.as_str()) {
-                    return Err(Refused::Conflict);
-                }
-                let claim = pod.pointer("/metadata/annotations").and_then(|a| a.get(keys::SURGE_FOR)?.as_str());
-                let mut meta = self.new_meta(&name, now);
-                meta.annotations = Annotations::of(claim.map(|claim| (keys::SURGE_FOR, claim)));
-                let pool = pod.pointer("/metadata/labels").and_then(|l| l.get(keys::KARPENTER_NODEPOOL)?.as_str());
-                let created = Placeholder {
-                    meta,
-                    pool: pool.unwrap_or_default().into(),
-                    phase: "Pending".into(),
-                    ..Placeholder::default()
-                };
-                debug_assert_eq!(name, placeholder::name(claim.unwrap_or_default()));
-                self.put_placeholder(created);
-                Ok(self.placeholders.get(name.as_str()).cloned().map(ApiObject::Placeholder))
-            }
+            Write::CreatePlaceholder(pod) => self.create_placeholder(pod, now).map(Some),
             Write::DeletePlaceholder { name, uid } => {
-                let pod = self.placeholders.get(name.as_str()).ok_or(Refused::NotFound)?;
+                let pod = self.placeholders.get(name).ok_or(Refused::NotFound)?;
                 if *pod.meta.uid != **uid {
                     return Err(Refused::Conflict);
                 }
@@ -223,67 +249,82 @@ impl Cluster {
                 Ok(None)
             }
             Write::DeleteClaim { name, uid, version } => {
-                let claim = self.claims.get(name.as_str()).ok_or(Refused::NotFound)?;
+                let claim = self.claims.get(name).ok_or(Refused::NotFound)?;
                 let is_same = *claim.meta.uid == **uid && version.as_ref().is_none_or(|v| **v == *claim.meta.version);
                 if !is_same {
                     return Err(Refused::Conflict);
                 }
                 self.delete_claim(name, now);
-                Ok(self.claims.get(name.as_str()).cloned().map(ApiObject::NodeClaim))
+                Ok(self.claims.get(name).map(|claim| ApiObject::NodeClaim(NodeClaim::clone(claim))))
             }
         }
+    }
+
+    fn create_placeholder(&mut self, pod: &Value, now: Timestamp) -> Result<ApiObject, Refused> {
+        let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let name = text("/metadata/name");
+        if self.placeholders.get(&name).is_some() {
+            return Err(Refused::Conflict);
+        }
+        let claim = pod.pointer("/metadata/annotations").and_then(|a| a.get(keys::SURGE_FOR)?.as_str());
+        let pool = pod.pointer("/metadata/labels").and_then(|l| l.get(keys::KARPENTER_NODEPOOL)?.as_str());
+        let mut meta = self.new_meta(&name, now);
+        meta.annotations = Annotations::of(claim.map(|claim| (keys::SURGE_FOR, claim)));
+        self.reserved_cpu.insert(name.as_str().into(), requested_cpu(pod));
+        self.placeholders.put(Placeholder {
+            meta,
+            pool: pool.unwrap_or_default().into(),
+            phase: "Pending".into(),
+            ..Placeholder::default()
+        });
+        self.placeholders.get(&name).map(|p| ApiObject::Placeholder(Placeholder::clone(p))).ok_or(Refused::NotFound)
     }
 
     fn patch(&mut self, patch: &Patch) -> Result<ApiObject, Refused> {
-        let name = patch.name.as_str();
-        let checked = |meta: &Meta| if *meta.version == *patch.version { Ok(()) } else { Err(Refused::Conflict) };
         match patch.kind {
-            Kind::NodePool => {
-                let mut pool = self.pools.get(name).cloned().ok_or(Refused::NotFound)?;
-                checked(&pool.meta)?;
-                pool.meta.annotations = merged(&pool.meta.annotations, patch);
-                self.put_pool(pool);
-                self.pools.get(name).cloned().map(ApiObject::NodePool).ok_or(Refused::NotFound)
-            }
-            Kind::NodeClaim => {
-                let mut claim = self.claims.get(name).cloned().ok_or(Refused::NotFound)?;
-                checked(&claim.meta)?;
-                claim.meta.annotations = merged(&claim.meta.annotations, patch);
-                self.put_claim(claim);
-                self.claims.get(name).cloned().map(ApiObject::NodeClaim).ok_or(Refused::NotFound)
-            }
+            Kind::NodePool => self.pools.patch(patch, |_| ()).map(ApiObject::NodePool),
+            Kind::NodeClaim => self.claims.patch(patch, |_| ()).map(ApiObject::NodeClaim),
             _ => {
-                let mut node = self.nodes.get(name).cloned().ok_or(Refused::NotFound)?;
-                checked(&node.meta)?;
-                node.meta.annotations = merged(&node.meta.annotations, patch);
-                node.unschedulable = patch.unschedulable.unwrap_or(node.unschedulable);
-                self.put_node(node);
-                self.nodes.get(name).cloned().map(ApiObject::Node).ok_or(Refused::NotFound)
+                let cordon = |node: &mut Node| node.unschedulable = patch.unschedulable.unwrap_or(node.unschedulable);
+                self.nodes.patch(patch, cordon).map(ApiObject::Node)
             }
         }
     }
 
-    /// CPU requested by what runs on a Node, in thousandths; the placeholder aside.
+    /// CPU requested by what runs on a Node, in thousandths; placeholders aside.
     pub fn used_cpu(&self, node: &str) -> i64 {
         self.pods.values().filter(|pod| pod.node.as_deref() == Some(node)).map(|pod| pod.cpu).sum()
     }
+
+    /// CPU that placeholders reserve on a Node, in thousandths.
+    pub fn reserved_on(&self, node: &str) -> i64 {
+        let on_it = self.placeholders.iter().filter(|p| &*p.node == node);
+        on_it.filter_map(|p| self.reserved_cpu.get(&p.meta.name)).sum()
+    }
+}
+
+/// CPU that a Pod requests, in thousandths.
+fn requested_cpu(pod: &Value) -> i64 {
+    let text = pod.pointer("/spec/containers/0/resources/requests/cpu").and_then(Value::as_str).unwrap_or("0");
+    let (number, unit) = text.strip_suffix('m').map_or((text, 1_000), |number| (number, 1));
+    number.parse::<i64>().unwrap_or(0).saturating_mul(unit)
 }
 
 /// What a merge patch makes of annotations.
 pub fn merged(annotations: &Annotations, patch: &Patch) -> Annotations {
-    let mut all: BTreeMap<&str, Arc<str>> =
-        keys::ALL.iter().filter_map(|key| Some((key.name, annotations.get(key.name)?.into()))).collect();
+    let mut all: BTreeMap<&str, &str> =
+        keys::ALL.iter().filter_map(|key| Some((key.name, annotations.get(key.name)?))).collect();
     for (key, value) in &patch.annotations {
         match value {
-            Some(value) => all.insert(key, value.as_str().into()),
+            Some(value) => all.insert(key, value),
             None => all.remove(key),
         };
     }
-    Annotations::of(all.iter().map(|(key, value)| (*key, &**value)))
+    Annotations::of(all)
 }
 
 /// `annotations` with one of them set (`Some`) or removed (`None`).
 pub fn with(annotations: &Annotations, key: &'static str, value: Option<&str>) -> Annotations {
-    let patch = Patch::new(Kind::Node, &Meta::default(), [(key, value.map(str::to_owned))]);
-    merged(annotations, &patch)
+    let others = keys::ALL.iter().filter(|k| k.name != key).filter_map(|k| Some((k.name, annotations.get(k.name)?)));
+    Annotations::of(others.chain(value.map(|value| (key, value))))
 }

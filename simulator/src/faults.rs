@@ -1,8 +1,8 @@
-//! What goes wrong, drawn by seed.
+//! What goes wrong with one request of the controller.
 
 use fastrand::Rng;
 
-/// What happens to one request of the controller.
+/// What happens to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing goes wrong.
@@ -13,25 +13,30 @@ pub enum Fault {
     CrashAfter,
     /// The request lands and its answer is lost.
     LostAnswer,
-    /// The request does not land, and nobody can tell: a 500, or a broken connection.
+    /// The request does not land, and the client cannot tell: a 500, a 503, or a broken connection.
     Lost,
-    /// 429: it did not land.
+    /// The client gives up on the request, which lands minutes later.
+    Late,
+    /// 429: it did not land, and the server says so.
     Throttled,
-    /// Somebody else has changed the object first.
+    /// Somebody else changes the object just before.
     Overtaken,
+    /// The process stands still behind the request, for up to ten minutes, and believes that no time has passed.
+    Paused,
 }
 
-/// Draws what happens to one request. About one in `rarity` goes wrong; none where that is 0.
-pub fn draw(rng: &mut Rng, rarity: u32) -> Fault {
-    if rarity == 0 || rng.u32(0..rarity) != 0 {
-        return Fault::None;
-    }
-    match rng.u8(0..6) {
-        0 => Fault::CrashBefore,
-        1 => Fault::CrashAfter,
-        2 => Fault::LostAnswer,
-        3 => Fault::Lost,
-        4 => Fault::Throttled,
-        _ => Fault::Overtaken,
+impl Fault {
+    /// Draws what goes wrong.
+    pub fn draw(rng: &mut Rng) -> Self {
+        match rng.u8(0..9) {
+            0 => Self::CrashBefore,
+            1 => Self::CrashAfter,
+            2 => Self::LostAnswer,
+            3 => Self::Lost,
+            4 => Self::Late,
+            5 => Self::Throttled,
+            6 => Self::Paused,
+            _ => Self::Overtaken,
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What must always hold, each with a name.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use noderotation_rotation::announcement::Announcement;
@@ -8,13 +9,58 @@ use noderotation_rotation::pass::PassResult;
 use noderotation_rotation::step::{Act, Write};
 use noderotation_shared::instant::plus;
 use noderotation_shared::keys;
-use noderotation_shared::objects::{Freeze, Node, NodeClaim};
-use noderotation_shared::selection::RotateRequest;
+use noderotation_shared::objects::{Freeze, Node, NodeClaim, NodePool};
+use noderotation_shared::selection::{RotateRequest, RotationState};
 
 use crate::cluster::Cluster;
+use crate::plan::Windows;
+use crate::process::Role;
 use crate::run::{QUIET_AFTER, Sim};
+use crate::server::Request;
 
-/// What was announced, by claim.
+/// The invariants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Invariant {
+    /// At most one claim of a NodePool is in flight, also one that only drains any more.
+    Serial,
+    /// Nothing starts against a gate.
+    Gate,
+    /// No drain begins before its replacement was Ready, the fallback apart.
+    Surge,
+    /// Nothing is taken back that is old or in use.
+    Reap,
+    /// Each signal is told at most once; exactly once where nothing went wrong.
+    Once,
+    /// A signal tells only of what happened.
+    Phantom,
+    /// Where nothing goes wrong no node is lost to its expiry.
+    Guarantee,
+    /// A pass without a fault does not fail, and requests do not come without pause.
+    Bounded,
+    /// A wake-up lies ahead.
+    Wake,
+    /// At most one process may write at a time, by the lease.
+    Leader,
+    /// Once faults have stopped nothing of ours is left anywhere.
+    Rest,
+    /// An unchanged world is not written.
+    Quiet,
+    /// What operators have set on Nodes is as it was.
+    Operators,
+    /// A NodePool that cannot be written delays no other.
+    Isolation,
+}
+
+impl fmt::Display for Invariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A violated invariant.
+pub type Violation = (Invariant, String);
+
+/// What was announced and done, by claim.
 #[derive(Clone, Debug, Default)]
 pub struct Signals {
     /// `Completed` by claim.
@@ -27,31 +73,52 @@ pub struct Signals {
     pub failed: usize,
     /// Claims that the controller has deleted as old ones.
     pub deleted: BTreeMap<Box<str>, Timestamp>,
+    /// Claims that Karpenter has expired, by NodePool.
+    pub lost: BTreeMap<Box<str>, usize>,
     /// When a fit host was last there for a claim.
-    pub fit_host: BTreeMap<Box<str>, Timestamp>,
+    fit_host: BTreeMap<Box<str>, Timestamp>,
+    /// The version of the cluster that was looked at last.
+    seen_version: u64,
+    /// Requests of each process in the current minute.
+    requests: BTreeMap<usize, (i64, u32)>,
 }
 
-/// How long after a host was last seen fit a drain may begin: the time of a few requests, and of a host that turned
+/// How long after a host was last seen fit a drain may be asked for: the time of a few requests, and of a host that turned
 /// unfit just then.
 const FIT_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
+/// More requests in one minute come from a loop without a pause: three NodePools with four workers need far fewer.
+const REQUESTS_PER_MINUTE: u32 = 900;
+
+/// How long a change of a policy may stay unseen: a view this old starts nothing.
+const UNSEEN: SignedDuration = SignedDuration::from_mins(6);
+
 /// After every event.
 pub fn always(sim: &mut Sim) {
-    let Some(pool) = sim.cluster.pools.get("api") else { return };
-    let Some(anchor) = pool.anchor().map(Box::<str>::from) else { return };
-    if sim.cluster.claims.get(&anchor).is_some_and(|claim| has_fit_host(&sim.cluster, claim)) {
-        sim.signals.fit_host.insert(anchor, sim.now);
+    if sim.cluster.version() == sim.signals.seen_version {
+        return;
     }
+    sim.signals.seen_version = sim.cluster.version();
+    let anchored = sim.cluster.pools.iter().filter_map(|pool| pool.anchor().map(Box::<str>::from));
+    let fit: Vec<_> = anchored
+        .filter(|anchor| sim.cluster.claims.get(anchor).is_some_and(|claim| has_fit_host(&sim.cluster, claim)))
+        .collect();
+    let now = sim.now;
+    sim.signals.fit_host.extend(fit.into_iter().map(|claim| (claim, now)));
+    one_leader(sim);
 }
 
-/// Another Node of the pool, Ready and schedulable, that is frozen for this claim or bears its placeholder.
+/// Another Node of the pool, Ready and schedulable, that is protected for this claim or bears its placeholder.
 fn has_fit_host(cluster: &Cluster, claim: &NodeClaim) -> bool {
     let bears_placeholder = |node: &Node| {
-        let runs = |p: &noderotation_shared::objects::Placeholder| &*p.phase == "Running" && p.node == node.meta.name;
-        cluster.placeholders.values().any(|p| p.claim() == &*claim.meta.name && runs(p))
+        cluster
+            .placeholders
+            .iter()
+            .any(|p| p.claim() == &*claim.meta.name && &*p.phase == "Running" && p.node == node.meta.name)
     };
-    cluster.nodes.values().any(|node| {
+    cluster.nodes.iter().any(|node| {
         node.meta.name != claim.node
+            && node.pool == claim.pool
             && node.ready
             && node.initialized
             && !node.unschedulable
@@ -61,155 +128,254 @@ fn has_fit_host(cluster: &Cluster, claim: &NodeClaim) -> bool {
     })
 }
 
-/// A write of the controller has landed; `before` is the cluster that it met.
-pub fn landed(sim: &mut Sim, before: &Cluster, act: &Act) {
-    match (act.name, &act.write) {
-        ("anchor", _) => started(sim, before, act),
-        ("delete-claim", Write::DeleteClaim { name, .. }) => drain_begins(sim, before, name),
-        ("reap", Write::DeleteClaim { name, .. }) => {
-            let node = before.claims.get(name.as_str()).map(|c| c.node.clone()).unwrap_or_default();
-            let is_busy = !node.is_empty() && before.used_cpu(&node) > 0;
-            let is_old = name.starts_with("old-");
-            if is_busy || is_old {
-                sim.violated(format!("reap: NodeClaim {name} was taken back although it is old or has Pods of others"));
-            }
-        }
-        _ => {}
+fn one_leader(sim: &mut Sim) {
+    let elapsed = sim.elapsed();
+    let may_write = |role: &Role| matches!(role, Role::Leads(leader) if elapsed < leader.held.until());
+    if sim.processes.iter().filter(|process| may_write(&process.role)).count() > 1 {
+        sim.violated(Invariant::Leader, "two processes may write at once");
     }
 }
 
-/// No start against any gate that the pool itself shows.
-fn started(sim: &mut Sim, before: &Cluster, act: &Act) {
-    let Some(pool) = before.pools.get("api") else { return };
-    let claim = act.announce.iter().find_map(|told| match told {
-        Announcement::CandidateSelected { claim, .. } => Some(claim.name.clone()),
+/// A process sends a request.
+pub fn sends(sim: &mut Sim, process: usize) {
+    let minute = sim.now.as_second() / 60;
+    let (counted, requests) = sim.signals.requests.entry(process).or_default();
+    if *counted != minute {
+        (*counted, *requests) = (minute, 0);
+    }
+    *requests += 1;
+    if *requests > REQUESTS_PER_MINUTE {
+        sim.violated(
+            Invariant::Bounded,
+            format!("controller-{process} sends more than {REQUESTS_PER_MINUTE} requests a minute"),
+        );
+    }
+}
+
+/// A write arrives. What would be wrong if it landed?
+pub fn judge(sim: &Sim, request: &Request, act: &Act) -> Option<Violation> {
+    match (act.name, &act.write) {
+        ("anchor", Write::Patch(patch)) => starts(sim, request, act, &patch.name),
+        ("delete-claim", Write::DeleteClaim { name, .. }) => drains(sim, request, name),
+        ("reap", Write::DeleteClaim { name, .. }) => reaps(sim, request, name),
         _ => None,
-    });
-    let claim = claim.unwrap_or_default();
-    let is_frozen = match pool.freeze() {
-        Freeze::None => false,
-        Freeze::Until(until) => until > sim.now,
-        Freeze::Unreadable(_) => true,
+    }
+}
+
+/// A write has landed.
+pub fn landed(sim: &mut Sim, act: &Act) {
+    if let ("delete-claim", Write::DeleteClaim { name, .. }) = (act.name, &act.write) {
+        sim.signals.deleted.entry(name.as_str().into()).or_insert(sim.now);
+    }
+}
+
+/// Claims from before the history; no surge claim is one.
+fn is_old(claim: &str) -> bool {
+    claim.starts_with("old-")
+}
+
+/// No start against any gate that is closed for this claim.
+fn starts(sim: &Sim, request: &Request, act: &Act, pool_name: &str) -> Option<Violation> {
+    let pool = sim.cluster.pools.get(pool_name)?;
+    let name = act.announce.iter().find_map(|told| match told {
+        Announcement::CandidateSelected { claim, .. } => Some(claim.name.as_str()),
+        _ => None,
+    })?;
+    let claim = sim.cluster.claims.get(name);
+    // one that is gone by now may have had a request
+    let is_requested_now = claim.is_none_or(|claim| claim.request() == Some(RotateRequest::Now));
+    if let Some(other) = in_flight(sim, pool) {
+        return Some((Invariant::Serial, format!("NodeClaim {name} was started while NodeClaim {other} is in flight")));
+    }
+    let closed = if is_frozen(pool, request.wall) {
+        "under a freeze"
+    } else if pool.is_static {
+        "in a static NodePool"
+    } else if pool.meta.deleted.is_some() {
+        "in a NodePool that is being deleted"
+    } else if sim.is_suspended_since(plus(request.sent, -UNSEEN)) {
+        "while its policy was suspended"
+    } else if is_requested_now {
+        return None;
+    } else if within(pool, keys::LAST_ROTATION_AT, request.wall, SignedDuration::from_mins(1)) {
+        "during the cooldown"
+    } else if within(pool, keys::LAST_FAILURE_AT, request.wall, SignedDuration::from_mins(10)) {
+        "during the pause after a failure"
+    } else if sim.plan.windows == Windows::Often && !sim.is_open(request.wall) {
+        "outside of the window"
+    } else {
+        return None;
     };
-    let request = before.claims.get(claim.as_str()).and_then(NodeClaim::request);
-    let is_draining = before.claims.keys().any(|name| sim.signals.deleted.contains_key(name));
-    if is_frozen {
-        sim.violated(format!("gate: NodeClaim {claim} was started under a freeze"));
+    Some((Invariant::Gate, format!("NodeClaim {name} was started {closed}")))
+}
+
+/// A claim of this pool that is anchored, or that we have deleted and that still drains.
+fn in_flight(sim: &Sim, pool: &NodePool) -> Option<Box<str>> {
+    let draining =
+        sim.cluster.claims.iter().find(|c| c.pool == pool.meta.name && sim.signals.deleted.contains_key(&c.meta.name));
+    pool.anchor().map(Box::from).or_else(|| draining.map(|claim| claim.meta.name.clone()))
+}
+
+fn is_frozen(pool: &NodePool, now: Timestamp) -> bool {
+    match pool.freeze() {
+        Freeze::None => false,
+        Freeze::Until(until) => until > now,
+        Freeze::Unreadable(_) => true,
     }
-    if pool.anchor().is_some() {
-        sim.violated(format!("serial: NodeClaim {claim} was started while another was anchored"));
-    }
-    if is_draining {
-        sim.violated(format!("serial: NodeClaim {claim} was started while another one that we deleted still drains"));
-    }
-    let last = pool.meta.annotations.instant(keys::LAST_ROTATION_AT, sim.now);
-    let cooldown = last.is_some_and(|at| plus(at, SignedDuration::from_mins(1)) > sim.now);
-    if cooldown && request != Some(RotateRequest::Now) {
-        sim.violated(format!("gate: NodeClaim {claim} was started during the cooldown"));
-    }
+}
+
+fn within(pool: &NodePool, key: &str, now: Timestamp, pause: SignedDuration) -> bool {
+    pool.meta.annotations.instant(key, now).is_some_and(|from| plus(from, pause) > now)
 }
 
 /// No drain before its surge was ready, the fallback apart; never two claims of a pool.
-fn drain_begins(sim: &mut Sim, before: &Cluster, claim: &str) {
-    let others: Vec<_> = before
-        .claims
-        .keys()
-        .filter(|name| sim.signals.deleted.contains_key(*name) && ***name != *claim)
-        .cloned()
-        .collect();
-    if !others.is_empty() {
-        sim.violated(format!("serial: NodeClaim {claim} was deleted while {others:?} still drain"));
+fn drains(sim: &Sim, request: &Request, name: &str) -> Option<Violation> {
+    let claim = sim.cluster.claims.get(name)?;
+    let is_other =
+        |c: &NodeClaim| c.pool == claim.pool && *c.meta.name != *name && sim.signals.deleted.contains_key(&c.meta.name);
+    if let Some(other) = sim.cluster.claims.iter().find(|c| is_other(c)) {
+        let what = format!("NodeClaim {name} was deleted while NodeClaim {} still drains", other.meta.name);
+        return Some((Invariant::Serial, what));
     }
-    let is_fallback = before.pools.get("api").is_some_and(noderotation_shared::objects::NodePool::is_fallback);
-    let was_fit = sim.signals.fit_host.get(claim).is_some_and(|at| plus(*at, FIT_WITHIN) >= sim.now);
-    if !is_fallback && !was_fit {
-        sim.violated(format!("surge: NodeClaim {claim} was deleted without a replacement that is Ready"));
+    let is_fallback = sim.cluster.pools.get(&claim.pool).is_some_and(|pool| pool.is_fallback());
+    let was_fit = sim.signals.fit_host.get(name).is_some_and(|at| plus(*at, FIT_WITHIN) >= request.sent);
+    if claim.meta.deleted.is_none() && !is_fallback && !was_fit {
+        return Some((Invariant::Surge, format!("NodeClaim {name} was deleted without a replacement that is Ready")));
     }
-    sim.signals.deleted.insert(claim.into(), sim.now);
+    None
+}
+
+/// Nothing is taken back that is old or in use. A Pod that came while the request was under way could not be seen.
+fn reaps(sim: &Sim, request: &Request, name: &str) -> Option<Violation> {
+    let claim = sim.cluster.claims.get(name)?;
+    let is_busy = !claim.node.is_empty() && sim.cluster.used_cpu(&claim.node) > 0;
+    let was_quick = sim.now.duration_since(request.sent) < SignedDuration::from_secs(1);
+    let came_late = sim.scheduled_since(&claim.node, plus(request.sent, SignedDuration::from_secs(-1)));
+    (is_old(name) || (is_busy && was_quick && !came_late))
+        .then(|| (Invariant::Reap, format!("NodeClaim {name} was taken back although it is old or has Pods of others")))
 }
 
 /// An announcement: at most once, and only for what happened.
 pub fn announced(sim: &mut Sim, announcement: &Announcement) {
-    let mut twice = None;
+    let mut violation = None;
     let mut count = |by_claim: &mut BTreeMap<String, usize>, claim: &str, word: &str| {
         let n = by_claim.entry(claim.to_owned()).or_default();
         *n += 1;
         if *n > 1 {
-            twice = Some(format!("once: {word} was told {n} times of NodeClaim {claim}"));
+            violation = Some((Invariant::Once, format!("{word} was told {n} times of NodeClaim {claim}")));
         }
     };
-    let mut phantom = None;
     match announcement {
         Announcement::Completed { claim, .. } => {
             count(&mut sim.signals.completed, &claim.name, "completed");
-            if sim.cluster.claims.contains_key(claim.name.as_str()) {
-                phantom = Some(format!("phantom: NodeClaim {claim} was declared rotated and exists"));
+            if sim.cluster.claims.get(&claim.name).is_some() {
+                violation = Some((Invariant::Phantom, format!("NodeClaim {claim} was declared rotated and exists")));
             }
         }
         Announcement::Expired { claim, .. } => {
             count(&mut sim.signals.expired, &claim.name, "expired");
-            let lives = sim.cluster.claims.get(claim.name.as_str()).is_some_and(|c| c.meta.deleted.is_none());
-            if lives {
-                phantom = Some(format!("phantom: NodeClaim {claim} was declared expired and lives"));
+            if sim.cluster.claims.get(&claim.name).is_some_and(|c| c.meta.deleted.is_none()) {
+                violation = Some((Invariant::Phantom, format!("NodeClaim {claim} was declared expired and lives")));
             }
         }
         Announcement::DrainStarted { claim, .. } => count(&mut sim.signals.drains, &claim.name, "drain started"),
         Announcement::AttemptFailed { .. } => sim.signals.failed += 1,
         _ => {}
     }
-    if let Some(what) = twice.or(phantom) {
-        sim.violated(what);
+    if let Some((invariant, what)) = violation {
+        sim.violated(invariant, what);
     }
 }
 
 /// A pass has ended.
-pub fn pass_ended(sim: &mut Sim, result: PassResult, wake_at: Option<Timestamp>) {
-    if result == PassResult::Failed && sim.rarity() == 0 {
-        sim.violated("bounded: a pass failed although nothing went wrong");
+pub fn pass_ended(sim: &mut Sim, wall: Timestamp, result: PassResult, wake_at: Option<Timestamp>) {
+    if result == PassResult::Failed && !sim.plan.faults && sim.plan.refused_pool.is_none() {
+        sim.violated(Invariant::Bounded, "a pass failed although nothing went wrong");
     }
-    if wake_at.is_some_and(|at| at <= sim.now) {
-        sim.violated("wake: a wake-up that does not lie ahead");
+    if wake_at.is_some_and(|at| at <= wall) {
+        sim.violated(Invariant::Wake, "a wake-up that does not lie ahead");
     }
 }
 
 /// Without faults no node is lost to Karpenter's expiry.
-pub fn expired_by_karpenter(sim: &mut Sim, claim: &str) {
-    if !sim.plan.faults && !sim.is_calm {
-        sim.violated(format!("guarantee: NodeClaim {claim} expired although nothing went wrong"));
+pub fn expired_by_karpenter(sim: &mut Sim, claim: &NodeClaim) {
+    *sim.signals.lost.entry(claim.pool.clone()).or_default() += 1;
+    let is_refused = sim.plan.refused_pool.as_deref() == Some(&*claim.pool);
+    if sim.plan.faults || sim.is_calm || is_refused || !sim.plan.has_room {
+        return;
     }
+    let name = &claim.meta.name;
+    let invariant = if sim.plan.refused_pool.is_some() { Invariant::Isolation } else { Invariant::Guarantee };
+    sim.violated(invariant, format!("NodeClaim {name} expired although nothing went wrong"));
 }
 
 /// After the calm: nothing of ours is left anywhere, and nothing is written any more.
 pub fn at_rest(sim: &mut Sim) {
-    let mut left = Vec::new();
-    for pool in sim.cluster.pools.values() {
-        for key in keys::ANCHOR_SET.into_iter().chain([keys::WINDOW_OPENED_AT]) {
-            if pool.meta.annotations.has(key) {
-                left.push(format!("{key} on NodePool {}", pool.meta.name));
-            }
-        }
-    }
-    left.extend(sim.cluster.placeholders.keys().map(|name| format!("placeholder {name}")));
-    for node in sim.cluster.nodes.values() {
-        let ours = [keys::SURGE_FOR, keys::DO_NOT_DISRUPT, keys::DO_NOT_DISRUPT_OWNED, keys::CORDONED];
-        left.extend(
-            ours.into_iter()
-                .filter(|key| node.meta.annotations.has(key))
-                .map(|key| format!("{key} on {}", node.meta.name)),
-        );
-        if node.unschedulable {
-            left.push(format!("the cordon of {}", node.meta.name));
-        }
-    }
-    for claim in sim.cluster.claims.values() {
-        if matches!(claim.meta.annotations.get(keys::STATE), Some("pending" | "draining")) {
-            left.push(format!("state {:?} on NodeClaim {}", claim.meta.annotations.get(keys::STATE), claim.meta.name));
-        }
-    }
+    let left = left_behind(sim);
     if !left.is_empty() {
-        sim.violated(format!("rest: left behind: {}", left.join(", ")));
+        sim.violated(Invariant::Rest, format!("left behind: {}", left.join(", ")));
     }
     if sim.now.duration_since(sim.last_write) < QUIET_AFTER / 8 {
-        sim.violated("rest: the controller still writes to an unchanged world");
+        sim.violated(Invariant::Quiet, "the controller still writes to an unchanged world");
+    }
+    let changed = operators_marks(sim);
+    if !changed.is_empty() {
+        sim.violated(Invariant::Operators, changed.join(", "));
+    }
+    if !sim.plan.faults {
+        exactly_once(sim);
+    }
+}
+
+fn left_behind(sim: &Sim) -> Vec<String> {
+    let mut left = Vec::new();
+    for pool in sim.cluster.pools.iter().filter(|pool| sim.plan.refused_pool.as_deref() != Some(&*pool.meta.name)) {
+        let set = keys::ANCHOR_SET.into_iter().chain([keys::WINDOW_OPENED_AT]);
+        let here = set.filter(|key| pool.meta.annotations.has(key));
+        left.extend(here.map(|key| format!("{key} on NodePool {}", pool.meta.name)));
+    }
+    left.extend(sim.cluster.placeholders.iter().map(|p| format!("placeholder {}", p.meta.name)));
+    for node in sim.cluster.nodes.iter() {
+        let ours = [keys::SURGE_FOR, keys::DO_NOT_DISRUPT_OWNED, keys::CORDONED];
+        let here = ours.into_iter().filter(|key| node.meta.annotations.has(key));
+        left.extend(here.map(|key| format!("{key} on Node {}", node.meta.name)));
+    }
+    for claim in sim.cluster.claims.iter() {
+        let state = claim.state(false);
+        if matches!(state, RotationState::Pending | RotationState::Draining) {
+            left.push(format!("state {:?} on NodeClaim {}", state.word(), claim.meta.name));
+        }
+    }
+    left
+}
+
+/// Each Node's cordon and do-not-disrupt are what operators have made of them.
+fn operators_marks(sim: &Sim) -> Vec<String> {
+    let mut changed = Vec::new();
+    for node in sim.cluster.nodes.iter() {
+        let marks = sim.operators.get(&node.meta.uid).cloned().unwrap_or_default();
+        let found = node.meta.annotations.get(keys::DO_NOT_DISRUPT);
+        if found != marks.do_not_disrupt.as_deref() {
+            let text = format!(
+                "do-not-disrupt on Node {} is {found:?}, operators wrote {:?}",
+                node.meta.name, marks.do_not_disrupt
+            );
+            changed.push(text);
+        }
+        if node.unschedulable != marks.is_cordoned {
+            let is = if node.unschedulable { "is" } else { "is not" };
+            changed.push(format!("Node {} {is} cordoned, against what operators did last", node.meta.name));
+        }
+    }
+    changed
+}
+
+/// Where nothing went wrong each claim that we deleted was declared rotated once, and its drain as well.
+fn exactly_once(sim: &mut Sim) {
+    let told = |by_claim: &BTreeMap<String, usize>, claim: &str| by_claim.get(claim).copied().unwrap_or(0);
+    let signals = &sim.signals;
+    let wrong = signals.drains.keys().find(|claim| told(&signals.completed, claim) != 1).cloned();
+    if let Some(claim) = wrong {
+        sim.violated(Invariant::Once, format!("the rotation of NodeClaim {claim} was not declared complete"));
     }
 }

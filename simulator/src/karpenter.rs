@@ -1,25 +1,27 @@
 //! Karpenter, scheduler and kubelet, as far as a rotation depends on them: provisioning for Pending Pods, registration,
-//! initialization, drains, expiry, limits (`docs/facts/karpenter.md`).
+//! initialization, drains, expiry, limits, drift, consolidation of empty nodes (`docs/facts/karpenter.md`).
 
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::instant::plus;
-use noderotation_shared::objects::{Node, NodeClaim};
-use noderotation_shared::quantity::Quantity;
+use noderotation_shared::objects::{Node, NodeClaim, NodePool};
+use noderotation_shared::quantity::{Quantity, Resources};
 
+use crate::chance::Source;
 use crate::cluster::WorkPod;
+use crate::invariants;
 use crate::run::{Event, Sim};
 
 /// The CPU of every node, in thousandths.
 pub const NODE_CPU: i64 = 4_000;
 
-/// The CPU that a placeholder reserves here, in thousandths: what moves off one node.
-pub const PLACEHOLDER_CPU: i64 = 3_000;
+/// An empty node is taken away after this time.
+const CONSOLIDATE_AFTER: SignedDuration = SignedDuration::from_mins(30);
 
 /// Quick things take a few seconds, slow ones up to a minute and a half.
-fn soon(sim: &mut Sim, least: i64, most: i64) -> Timestamp {
-    let millis = sim.rng.i64(least * 1_000..=most * 1_000);
+fn soon(sim: &Sim, what: &str, least: i64, most: i64) -> Timestamp {
+    let millis = sim.rng(what).i64(least * 1_000..=most * 1_000);
     plus(sim.now, SignedDuration::from_millis(millis))
 }
 
@@ -27,81 +29,80 @@ fn soon(sim: &mut Sim, least: i64, most: i64) -> Timestamp {
 pub fn schedule(sim: &mut Sim) {
     let pending: Vec<Box<str>> =
         sim.cluster.pods.iter().filter(|(_, pod)| pod.node.is_none()).map(|(name, _)| name.clone()).collect();
-    for pod in pending {
-        let cpu = sim.cluster.pods.get(&pod).map_or(0, |pod| pod.cpu);
-        if let Some(node) = room(sim, cpu, None) {
-            preempt(sim, &node, cpu);
-            if let Some(pod) = sim.cluster.pods.get_mut(&pod) {
-                pod.node = Some(node);
+    for name in pending {
+        let Some(WorkPod { pool, cpu, .. }) = sim.cluster.pods.get(&name).cloned() else { continue };
+        match room(sim, &pool, cpu, false) {
+            Some(node) => {
+                preempt(sim, &node, cpu);
+                let now = sim.now;
+                sim.scheduled.insert(node.clone(), now);
+                if let Some(pod) = sim.cluster.pods.get_mut(&name) {
+                    pod.node = Some(node);
+                }
             }
-        } else {
-            launch(sim, "api");
+            None => launch(sim, &pool),
         }
     }
-    let unplaced: Vec<(Box<str>, Box<str>, Box<str>)> = sim
+    let unplaced: Vec<(Box<str>, Box<str>)> = sim
         .cluster
         .placeholders
-        .values()
+        .iter()
         .filter(|p| p.node.is_empty() && p.meta.deleted.is_none())
-        .map(|p| (p.meta.name.clone(), p.pool.clone(), p.claim().into()))
+        .map(|p| (p.meta.name.clone(), p.pool.clone()))
         .collect();
-    for (placeholder, pool, claim) in unplaced {
-        match room(sim, PLACEHOLDER_CPU, Some(&claim)) {
+    for (placeholder, pool) in unplaced {
+        let cpu = sim.cluster.reserved_cpu.get(&placeholder).copied().unwrap_or(0);
+        match room(sim, &pool, cpu, true) {
             Some(node) => {
-                sim.cluster.change_placeholder(&placeholder, |p| {
+                sim.cluster.placeholders.change(&placeholder, |p| {
                     p.node = node;
                     p.unschedulable = None;
                 });
-                let at = soon(sim, 0, 2);
+                let at = soon(sim, &placeholder, 0, 2);
                 sim.after(at, Event::PlaceholderRuns(placeholder));
             }
             None => {
-                let is_told = sim.cluster.placeholders.get(&placeholder).is_some_and(|p| p.unschedulable.is_some());
-                if !is_told {
-                    sim.cluster.change_placeholder(&placeholder, |p| p.unschedulable = Some("no node fits".into()));
-                }
+                sim.cluster.placeholders.change(&placeholder, |p| p.unschedulable = Some("no node fits".into()));
                 launch(sim, &pool);
             }
         }
     }
 }
 
-/// A Ready, schedulable Node with this much room. Workload Pods may preempt a placeholder; a placeholder avoids the Node
-/// of its own claim, since that is cordoned.
-fn room(sim: &Sim, cpu: i64, for_claim: Option<&str>) -> Option<Box<str>> {
-    let fits = |node: &&Node| {
-        let reserved: i64 =
-            sim.cluster.placeholders.values().filter(|p| p.node == node.meta.name).map(|_| PLACEHOLDER_CPU).sum();
-        let reserved = if for_claim.is_some() { reserved } else { 0 };
-        node.ready
-            && !node.unschedulable
-            && !node.disrupted
-            && node.meta.deleted.is_none()
-            && sim.cluster.used_cpu(&node.meta.name) + reserved + cpu <= NODE_CPU
+/// A Ready, schedulable Node of the pool with this much room. Workload Pods may preempt a placeholder; a placeholder
+/// avoids the Node of its own claim, since that is cordoned.
+fn room(sim: &Sim, pool: &str, cpu: i64, for_placeholder: bool) -> Option<Box<str>> {
+    let fits = |node: &&Arc<Node>| {
+        &*node.pool == pool && node.ready && !node.unschedulable && !node.disrupted && node.meta.deleted.is_none() && {
+            let reserved = if for_placeholder { sim.cluster.reserved_on(&node.meta.name) } else { 0 };
+            sim.cluster.used_cpu(&node.meta.name) + reserved + cpu <= NODE_CPU
+        }
     };
-    sim.cluster.nodes.values().find(fits).map(|node| node.meta.name.clone())
+    sim.cluster.nodes.iter().find(fits).map(|node| node.meta.name.clone())
 }
 
 /// A workload Pod outranks a placeholder: where both do not fit, the placeholder is gone at once.
 fn preempt(sim: &mut Sim, node: &str, cpu: i64) {
+    let reserved = sim.cluster.reserved_on(node);
+    if reserved == 0 || sim.cluster.used_cpu(node) + cpu + reserved <= NODE_CPU {
+        return;
+    }
     let victims: Vec<_> =
-        sim.cluster.placeholders.values().filter(|p| &*p.node == node).map(|p| p.meta.name.clone()).collect();
-    if !victims.is_empty() && sim.cluster.used_cpu(node) + cpu + PLACEHOLDER_CPU > NODE_CPU {
-        for victim in victims {
-            sim.tell(format!("scheduler: placeholder {victim} is preempted"));
-            sim.cluster.remove_placeholder(&victim);
-        }
+        sim.cluster.placeholders.iter().filter(|p| &*p.node == node).map(|p| p.meta.name.clone()).collect();
+    for victim in victims {
+        sim.tell(|| format!("scheduler: placeholder {victim} is preempted"));
+        sim.cluster.remove_placeholder(&victim);
     }
 }
 
 /// Launches a NodeClaim, unless one is on its way already, there is no capacity, or the limit is reached.
 fn launch(sim: &mut Sim, pool: &str) {
-    let is_coming = sim.cluster.claims.values().any(|c| !c.ready && c.meta.deleted.is_none());
+    let is_coming = sim.cluster.claims.iter().any(|c| &*c.pool == pool && !c.ready && c.meta.deleted.is_none());
     let Some(stored) = sim.cluster.pools.get(pool).filter(|p| p.meta.deleted.is_none()).cloned() else { return };
     if is_coming || sim.now < sim.no_capacity_until {
         return;
     }
-    let counted = sim.cluster.claims.values().filter(|c| *c.pool == *pool && c.meta.deleted.is_none()).count();
+    let counted = sim.cluster.claims.iter().filter(|c| *c.pool == *pool && c.meta.deleted.is_none()).count();
     let wanted = Quantity::whole(i64::try_from(counted + 1).unwrap_or(i64::MAX) * 4);
     if stored.limits.0.get("cpu").is_some_and(|limit| wanted > *limit) {
         return;
@@ -109,50 +110,110 @@ fn launch(sim: &mut Sim, pool: &str) {
     sim.launched += 1;
     let name = format!("{pool}-{}", sim.launched);
     let meta = sim.cluster.new_meta(&name, sim.now);
-    sim.tell(format!("karpenter: launches NodeClaim {name}"));
-    sim.cluster.put_claim(NodeClaim {
-        meta,
-        pool: pool.into(),
-        expire_after: stored.expire_after,
-        termination_grace_period: stored.termination_grace_period,
-        capacity: Arc::new([("cpu".to_owned(), Quantity::whole(4))].into_iter().collect()),
-        ..NodeClaim::default()
-    });
-    let never = sim.plan.faults && sim.rng.u8(0..20) == 0;
-    let at = if never { plus(sim.now, SignedDuration::from_mins(15)) } else { soon(sim, 10, 90) };
-    sim.after(
-        at,
-        if never { Event::LaunchFailed(name.as_str().into()) } else { Event::Registers(name.as_str().into()) },
-    );
+    sim.tell(|| format!("karpenter: launches NodeClaim {name}"));
+    sim.cluster.claims.put(NodeClaim { meta, ..claim_of(&stored) });
+    let rarity = if sim.has_faults() { 20 } else { 0 };
+    let name: Box<str> = name.into();
+    if sim.chance.take(Source::Launch, rarity).is_some() {
+        sim.after(plus(sim.now, SignedDuration::from_mins(15)), Event::LaunchFailed(name.clone()));
+    } else {
+        let at = soon(sim, &name, 10, 90);
+        sim.after(at, Event::Registers(name.clone()));
+    }
     if let Some(e) = stored.expire_after {
-        let at = plus(sim.now, e);
-        sim.after(at, Event::Expires(name.as_str().into()));
+        sim.after(plus(sim.now, e), Event::Expires(name));
     }
 }
 
-/// A launched node joins: the Node exists and is Ready; Karpenter marks it initialized a moment later.
-pub fn registers(sim: &mut Sim, claim: &str) {
-    let Some(stored) = sim.cluster.claims.get(claim).filter(|c| c.meta.deleted.is_none()).cloned() else { return };
-    let name = format!("node-{claim}");
-    let meta = sim.cluster.new_meta(&name, sim.now);
-    let node = Node { meta, pool: stored.pool.clone(), hostname: claim.into(), ready: true, ..Node::default() };
-    sim.cluster.put_node(node);
-    sim.cluster.change_claim(claim, |c| {
-        c.node = name.as_str().into();
-        c.ready = true;
-    });
-    let at = soon(sim, 0, 3);
-    sim.after(at, Event::Initialized(name.as_str().into()));
+/// A NodeClaim as this NodePool's template makes it.
+fn claim_of(pool: &NodePool) -> NodeClaim {
+    NodeClaim {
+        pool: pool.meta.name.clone(),
+        expire_after: pool.expire_after,
+        termination_grace_period: pool.termination_grace_period,
+        capacity: Arc::new(Resources([("cpu".to_owned(), Quantity::whole(NODE_CPU / 1_000))].into())),
+        ..NodeClaim::default()
+    }
 }
 
-/// A claim with a deletionTimestamp: taint, drain, then gone. Returns whether it is gone.
+/// A launched node joins: the Node exists and is Ready; Karpenter marks it initialized a moment later. Clouds name nodes
+/// after addresses, so that a name comes again.
+pub fn registers(sim: &mut Sim, claim: &str) {
+    let Some(stored) = sim.cluster.claims.get(claim).filter(|c| c.meta.deleted.is_none()).cloned() else { return };
+    let name = free_name(sim);
+    let meta = sim.cluster.new_meta(&name, sim.now);
+    let node = Node { meta, pool: stored.pool.clone(), hostname: claim.into(), ready: true, ..Node::default() };
+    sim.cluster.nodes.put(node);
+    sim.cluster.claims.change(claim, |c| {
+        c.node = name.clone();
+        c.ready = true;
+    });
+    let at = soon(sim, &name, 0, 3);
+    sim.after(at, Event::Initialized(name.clone()));
+    sim.after(plus(sim.now, CONSOLIDATE_AFTER), Event::Consolidates(claim.into()));
+}
+
+fn free_name(sim: &Sim) -> Box<str> {
+    let name = |n: usize| Box::<str>::from(format!("ip-10-0-0-{n}"));
+    (0..1_000).map(name).find(|name| sim.cluster.nodes.get(name).is_none()).unwrap_or_default()
+}
+
+/// An empty node is taken away, unless something forbids it; later, while the node lives.
+pub fn consolidates(sim: &mut Sim, claim: &str) {
+    let Some(stored) = sim.cluster.claims.get(claim).filter(|c| c.meta.deleted.is_none()).cloned() else { return };
+    let is_empty = sim.cluster.used_cpu(&stored.node) == 0 && sim.cluster.reserved_on(&stored.node) == 0;
+    if is_empty && !is_protected(sim, &stored) {
+        sim.tell(|| format!("karpenter: NodeClaim {claim} is empty and is consolidated"));
+        return delete(sim, claim);
+    }
+    sim.after(plus(sim.now, CONSOLIDATE_AFTER), Event::Consolidates(claim.into()));
+}
+
+/// Drift: the template has changed, Karpenter replaces the node by itself.
+pub fn drifts(sim: &mut Sim, claim: &str) {
+    let Some(stored) = sim.cluster.claims.get(claim).filter(|c| c.meta.deleted.is_none() && c.ready).cloned() else {
+        return;
+    };
+    if is_protected(sim, &stored) {
+        return;
+    }
+    sim.tell(|| format!("karpenter: NodeClaim {claim} has drifted and is replaced"));
+    sim.cluster.nodes.change(&stored.node, |node| node.disrupted = true);
+    sim.cluster.claims.change(claim, |claim| claim.disrupting = true);
+    launch(sim, &stored.pool);
+    let at = soon(sim, claim, 20, 120);
+    sim.after(at, Event::Deletes(claim.into()));
+}
+
+/// `karpenter.sh/do-not-disrupt: "true"` on the Node keeps Karpenter's own disruptions away.
+fn is_protected(sim: &Sim, claim: &NodeClaim) -> bool {
+    let key = noderotation_shared::keys::DO_NOT_DISRUPT;
+    sim.cluster.nodes.get(&claim.node).is_some_and(|node| node.meta.annotations.get(key) == Some("true"))
+}
+
+/// Somebody deletes a claim.
+pub fn delete(sim: &mut Sim, claim: &str) {
+    let now = sim.now;
+    sim.cluster.delete_claim(claim, now);
+    sim.after(now, Event::Drains(claim.into()));
+}
+
+/// Karpenter expires a claim, whatever anybody does.
+pub fn expires(sim: &mut Sim, claim: &str) {
+    let Some(stored) = sim.cluster.claims.get(claim).filter(|c| c.meta.deleted.is_none()).cloned() else { return };
+    sim.tell(|| format!("karpenter: NodeClaim {claim} has expired"));
+    delete(sim, claim);
+    invariants::expired_by_karpenter(sim, &stored);
+}
+
+/// A claim with a deletionTimestamp: taint, drain, then gone.
 pub fn drain(sim: &mut Sim, claim: &str) {
     let Some(stored) = sim.cluster.claims.get(claim).cloned() else { return };
     let Some(deleted) = stored.meta.deleted else { return };
     let node = stored.node.clone();
-    if let Some(stored_node) = sim.cluster.nodes.get(&node).filter(|n| !n.disrupted).cloned() {
-        sim.cluster.put_node(Node { disrupted: true, ..stored_node });
-        let at = soon(sim, 5, 8);
+    if sim.cluster.nodes.get(&node).is_some_and(|n| !n.disrupted) {
+        sim.cluster.nodes.change(&node, |n| n.disrupted = true);
+        let at = soon(sim, claim, 5, 8);
         return sim.after(at, Event::Drains(claim.into()));
     }
     let bound = stored.termination_grace_period.map(|tgp| plus(deleted, tgp));
@@ -162,37 +223,33 @@ pub fn drain(sim: &mut Sim, claim: &str) {
         return sim.after(at, Event::Drains(claim.into()));
     }
     // a placeholder with do-not-disrupt stalls the drain until the grace period ends
-    let is_stalled = sim.cluster.placeholders.values().any(|p| p.node == node && !node.is_empty());
+    let is_stalled = !node.is_empty() && sim.cluster.placeholders.iter().any(|p| p.node == node);
     if is_stalled && !is_forced {
-        let at = soon(sim, 5, 10);
+        let at = soon(sim, claim, 5, 10);
         return sim.after(at, Event::Drains(claim.into()));
     }
-    sim.tell(format!("karpenter: NodeClaim {claim} is drained and gone"));
+    sim.tell(|| format!("karpenter: NodeClaim {claim} is drained and gone"));
+    vanishes(sim, claim);
+}
+
+/// A claim and its Node are gone at once.
+pub fn vanishes(sim: &mut Sim, claim: &str) {
+    let node = sim.cluster.claims.get(claim).map(|c| c.node.clone()).unwrap_or_default();
     sim.cluster.remove_node(&node);
-    sim.cluster.remove_claim(claim);
+    sim.cluster.claims.remove(claim);
     schedule(sim);
 }
 
 /// A node that Karpenter has launched before the history begins.
-pub fn existing(sim: &mut Sim, name: &str, age: SignedDuration) {
+pub fn existing(sim: &mut Sim, pool: &str, name: &str, age: SignedDuration) {
     let created = plus(sim.now, -age);
-    let Some(pool) = sim.cluster.pools.get("api").cloned() else { return };
+    let Some(pool) = sim.cluster.pools.get(pool).cloned() else { return };
+    let node_name = free_name(sim);
     let mut meta = sim.cluster.new_meta(name, created);
     meta.created = created;
-    let node_name = format!("node-{name}");
-    sim.cluster.put_claim(NodeClaim {
-        meta,
-        pool: pool.meta.name.clone(),
-        expire_after: pool.expire_after,
-        termination_grace_period: pool.termination_grace_period,
-        node: node_name.as_str().into(),
-        ready: true,
-        capacity: Arc::new([("cpu".to_owned(), Quantity::whole(4))].into_iter().collect()),
-        ..NodeClaim::default()
-    });
-    let mut meta = sim.cluster.new_meta(&node_name, created);
-    meta.created = created;
-    sim.cluster.put_node(Node {
+    sim.cluster.claims.put(NodeClaim { meta, node: node_name.clone(), ready: true, ..claim_of(&pool) });
+    let meta = sim.cluster.new_meta(&node_name, created);
+    sim.cluster.nodes.put(Node {
         meta,
         pool: pool.meta.name.clone(),
         hostname: name.into(),
@@ -201,7 +258,7 @@ pub fn existing(sim: &mut Sim, name: &str, age: SignedDuration) {
         ..Node::default()
     });
     for i in 0..3 {
-        let pod = WorkPod { node: Some(node_name.as_str().into()), cpu: 1_000 };
+        let pod = WorkPod { pool: pool.meta.name.clone(), node: Some(node_name.clone()), cpu: 1_000 };
         sim.cluster.pods.insert(format!("pod-{name}-{i}").into(), pod);
     }
     if let Some(e) = pool.expire_after {

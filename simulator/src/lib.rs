@@ -25,13 +25,20 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing))]
 
+pub mod chance;
 pub mod cluster;
 pub mod faults;
 pub mod invariants;
 mod karpenter;
 mod people;
+pub mod plan;
+pub mod process;
 pub mod replica;
 pub mod run;
+pub mod server;
+pub mod shrink;
 pub mod story;
+pub mod watch;
 
-pub use run::{Outcome, Plan, simulate};
+pub use plan::Plan;
+pub use run::{Outcome, simulate};

@@ -1,373 +1,381 @@
-//! One controller process: caches fed by delayed watches, queue, passes, event dedup. All its logic is
-//! `noderotation_rotation`'s; this performs the requests on the cluster in memory.
+//! What a leader does: caches fed by its watches, the queue, passes, the sweep, the event dedup. All of it is
+//! `noderotation_rotation`'s; this sends the requests and hands over the answers.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 use noderotation_rotation::Pass;
-use noderotation_rotation::announcement::Announcement;
 use noderotation_rotation::caches::{CacheOf, Caches, Triggers};
 use noderotation_rotation::event_dedup::{EventDedup, notices};
-use noderotation_rotation::orphans::{Inventory, orphans};
+use noderotation_rotation::lease::HeldLease;
+use noderotation_rotation::orphans::{Inventory, Orphan, orphans};
 use noderotation_rotation::pass::{Answer, ApiObject, Next, PassEnd, PassResult, Written};
-use noderotation_rotation::size::NodeLoad;
-use noderotation_rotation::step::{Act, LiveRead, Write};
+use noderotation_rotation::step::{LiveRead, Write};
 use noderotation_rotation::work_queue::{End, WorkQueue};
-use noderotation_rotation::world::{Reapable, Settings};
+use noderotation_rotation::world::Settings;
 use noderotation_shared::instant::plus;
-use noderotation_shared::keys;
-use noderotation_shared::quantity::{Quantity, Resources};
+use noderotation_shared::objects::NodeClaim;
 
-use crate::cluster::{Change, Refused, with};
-use crate::faults::{self, Fault};
+use crate::chance::Source;
+use crate::faults::Fault;
 use crate::invariants;
+use crate::process::{Life, die};
 use crate::run::{Event, Sim};
+use crate::server::{Asked, Request, Response};
+use crate::watch::{Watch, Watched};
 
 /// The safety net between two passes.
 const SAFETY_NET: SignedDuration = SignedDuration::from_secs(300);
 
-/// The kinds that are watched, each by a watch of its own.
-pub const WATCHES: usize = 5;
+/// Passes that run at once.
+const WORKERS: usize = 4;
 
-/// A controller process.
-#[derive(Default)]
-pub struct Replica {
-    caches: Caches,
+/// The client gives a request up after this time.
+const TIMEOUT: SignedDuration = SignedDuration::from_secs(30);
+
+/// What a process keeps while it leads.
+pub struct Leader {
+    /// Its caches.
+    pub caches: Caches,
+    /// The lease as it holds it.
+    pub held: HeldLease,
+    /// One watch for each kind.
+    pub watches: [Watch; Watched::ALL.len()],
     queue: WorkQueue,
     dedup: EventDedup,
-    /// How much of the log each watch has delivered.
-    delivered: [usize; WATCHES],
-    running: Option<(Arc<str>, Box<Pass>)>,
+    jobs: Vec<Job>,
+    next_job: u64,
+    has_begun: bool,
+    /// When it was woken for the queue last.
+    wakes: Option<Timestamp>,
 }
 
-impl Replica {
-    /// Whether a pass is under way.
-    pub fn is_busy(&self) -> bool {
-        self.running.is_some()
-    }
+/// Something that sends one request after another.
+struct Job {
+    number: u64,
+    /// The name that it works on; `None`: the sweep at the start.
+    key: Option<Arc<str>>,
+    work: Work,
 }
 
-/// Placeholders of the simulated release.
-pub fn settings() -> Arc<Settings> {
-    Arc::new(Settings { namespace: "noderotation".into(), priority_class: "low".into(), image: "pause".into() })
+enum Work {
+    Pass(Box<Pass>),
+    /// What is left to clean up, and how the pass before it ended.
+    CleanUp(VecDeque<Orphan>, Option<End>),
 }
 
-/// A process starts: complete lists, then the sweep, then every pool.
-pub fn start(sim: &mut Sim) {
-    let mut replica = Replica { delivered: [sim.cluster.log.len(); WATCHES], ..Replica::default() };
-    fn list<K: Clone>(caches: &mut Caches, objects: &BTreeMap<Box<str>, K>, uid: impl Fn(&K) -> Box<str>)
-    where
-        Caches: CacheOf<K>,
-    {
-        for object in objects.values() {
-            caches.apply(object.clone());
+impl Leader {
+    /// A leader that has seen nothing yet.
+    pub fn new(held: HeldLease) -> Self {
+        Self {
+            caches: Caches::default(),
+            held,
+            watches: Default::default(),
+            queue: WorkQueue::default(),
+            dedup: EventDedup::default(),
+            jobs: Vec::new(),
+            next_job: 0,
+            has_begun: false,
+            wakes: None,
         }
-        let uids: HashSet<Box<str>> = objects.values().map(uid).collect();
-        CacheOf::<K>::init_done(caches, &uids);
     }
-    list(&mut replica.caches, &sim.cluster.policies, |o| o.meta.uid.clone());
-    list(&mut replica.caches, &sim.cluster.pools, |o| o.meta.uid.clone());
-    list(&mut replica.caches, &sim.cluster.claims, |o| o.meta.uid.clone());
-    list(&mut replica.caches, &sim.cluster.nodes, |o| o.meta.uid.clone());
-    list(&mut replica.caches, &sim.cluster.placeholders, |o| o.meta.uid.clone());
-    let names = replica.caches.pool_names();
-    let inventory = Inventory::of_all(&replica.caches);
-    sim.replica = Some(replica);
-    sim.tell("controller: starts");
-    clean_up(sim, &inventory);
-    trigger(sim, &names);
-}
 
-/// A watch delivers what has happened up to this place in the log.
-pub fn deliver(sim: &mut Sim, watch: usize, until: usize) {
-    let Some(replica) = sim.replica.as_mut() else { return };
-    let Some(delivered) = replica.delivered.get_mut(watch) else { return };
-    let from = std::mem::replace(delivered, (*delivered).max(until));
-    let mut triggers = Triggers::new();
-    for change in sim.cluster.log.get(from..until).unwrap_or_default() {
-        let caches = &mut replica.caches;
-        triggers.extend(match (watch, change) {
-            (0, Change::Pool(object, gone)) => tell(caches, object, *gone),
-            (1, Change::Claim(object, gone)) => tell(caches, object, *gone),
-            (2, Change::Node(object, gone)) => tell(caches, object, *gone),
-            (3, Change::Placeholder(object, gone)) => tell(caches, object, *gone),
-            (4, Change::Policy(object, gone)) => tell(caches, object, *gone),
-            _ => continue,
-        });
+    fn job(&mut self, number: u64) -> Option<&mut Job> {
+        self.jobs.iter_mut().find(|job| job.number == number)
     }
-    trigger(sim, &triggers);
+
+    fn add_job(&mut self, key: Option<Arc<str>>, work: Work) -> u64 {
+        self.next_job += 1;
+        self.jobs.push(Job { number: self.next_job, key, work });
+        self.next_job
+    }
+
+    fn is_stale(&self, now: Timestamp) -> bool {
+        self.watches.iter().any(|watch| watch.is_stale(now))
+    }
 }
 
-fn tell<K: Clone>(caches: &mut Caches, object: &K, is_gone: bool) -> Triggers
-where
-    Caches: CacheOf<K>,
-{
-    if is_gone { caches.delete(object) } else { caches.apply(object.clone()) }
+/// A process leads: it opens its watches.
+pub fn begin(sim: &mut Sim, index: usize) {
+    let Some(life) = sim.processes.get(index).map(|process| process.life) else { return };
+    for watched in Watched::ALL {
+        sim.after(sim.now, Event::Open(life, watched));
+    }
 }
 
-fn trigger(sim: &mut Sim, pools: &Triggers) {
-    trigger_only(sim, pools);
-    wake(sim);
-}
-
-/// Begins the next pass that is due, or asks to be woken when one is.
-pub fn wake(sim: &mut Sim) {
-    let (elapsed, now) = (sim.elapsed(), sim.now);
-    let Some(replica) = sim.replica.as_mut().filter(|replica| !replica.is_busy()) else { return };
-    match replica.queue.take(elapsed) {
-        Ok(work) => match replica.caches.world(&settings(), &work.key, false, now) {
-            Some(world) => {
-                replica.running = Some((work.key, Box::new(Pass::new(world))));
-                sim.passes += 1;
-                step(sim);
-            }
-            None => {
-                replica.queue.forget(&work.key, elapsed);
-                replica.dedup.forget(&work.key);
-                wake(sim);
-            }
-        },
-        Err(Some(at)) => {
-            let at = plus(sim.began, SignedDuration::try_from(at).unwrap_or(SignedDuration::MAX));
-            sim.wake_at(at);
+/// A watch is open. Once all initial states are complete the sweep runs, and then every pool; a view that is fresh again
+/// has every pool looked at.
+pub fn watches_are_open(sim: &mut Sim, life: Life, recovered: bool) {
+    let now = sim.wall(life.process);
+    let Some(leader) = sim.leader(life) else { return };
+    if leader.has_begun {
+        if recovered {
+            let names = leader.caches.pool_names();
+            triggered(sim, life, &names);
         }
-        Err(None) => {}
+        return;
+    }
+    if leader.caches.is_initialized() {
+        leader.has_begun = true;
+        let found = orphans(&Inventory::of_all(&leader.caches), now);
+        let job = leader.add_job(None, Work::CleanUp(found.into(), None));
+        next_orphan(sim, life, job);
     }
 }
 
-/// Performs the next request of the pass that is under way.
-pub fn step(sim: &mut Sim) {
-    let Some((key, mut pass)) = sim.replica.as_mut().and_then(|replica| replica.running.take()) else { return };
-    match pass.next(sim.now) {
-        Next::Done(end) => return ended(sim, &key, *end),
-        Next::Read(read) => match draw(sim) {
-            Fault::CrashBefore | Fault::CrashAfter => return crash(sim),
-            Fault::Lost | Fault::LostAnswer | Fault::Throttled => pass.failed(),
-            Fault::None | Fault::Overtaken => {
-                let answer = answer(sim, &read);
-                cache_answer(sim, &read, &answer);
-                pass.answered(&read, answer);
-            }
-        },
-        Next::Write(act) => match perform(sim, &act) {
-            Some(written) => {
-                for announcement in pass.written(written) {
-                    announced(sim, &announcement);
+/// The network of a process is gone: its watches fall silent until their connections are given up, or it is back.
+pub fn cut_off(sim: &mut Sim, index: usize, until: Timestamp) {
+    let now = sim.now;
+    let Some(process) = sim.processes.get_mut(index) else { return };
+    let life = process.life;
+    let Some(leader) = process.leader() else { return };
+    leader.watches.iter_mut().for_each(|watch| watch.falls_silent(now));
+    let silence = SignedDuration::try_from(noderotation_shared::watch_cursor::SILENCE).unwrap_or_default();
+    for watched in Watched::ALL {
+        sim.after(until.min(plus(now, silence)), Event::Closed(life, watched));
+    }
+}
+
+/// Changes want these pools to be looked at.
+pub fn triggered(sim: &mut Sim, life: Life, pools: &Triggers) {
+    let elapsed = sim.elapsed();
+    if let Some(leader) = sim.leader(life) {
+        for pool in pools {
+            leader.queue.trigger(pool, elapsed);
+        }
+        wake(sim, life);
+    }
+}
+
+/// Begins every pass that is due while a worker is free, and asks to be woken for the next.
+pub fn wake(sim: &mut Sim, life: Life) {
+    loop {
+        let (elapsed, now, wall, began) = (sim.elapsed(), sim.now, sim.wall(life.process), sim.began);
+        let settings = sim.settings.clone();
+        let Some(leader) = sim.leader(life).filter(|leader| leader.has_begun) else { return };
+        if leader.jobs.len() >= WORKERS || leader.jobs.iter().any(|job| job.key.is_none()) {
+            return;
+        }
+        match leader.queue.take(elapsed) {
+            Ok(work) => begin_pass(sim, life, work.key, &settings, wall),
+            Err(Some(at)) => {
+                let at = plus(began, SignedDuration::try_from(at).unwrap_or(SignedDuration::MAX));
+                if leader.wakes.is_none_or(|wakes| at < wakes || wakes <= now) {
+                    leader.wakes = Some(at);
+                    sim.after(at, Event::Wake(life));
                 }
+                return;
             }
-            None => return crash(sim),
-        },
+            Err(None) => return,
+        }
     }
-    if let Some(replica) = sim.replica.as_mut() {
-        replica.running = Some((key, pass));
-    }
-    let at = plus(sim.now, SignedDuration::from_millis(sim.rng.i64(2..60)));
-    sim.after(at, Event::Step);
 }
 
-/// What happens to the next request.
-fn draw(sim: &mut Sim) -> Fault {
+fn begin_pass(sim: &mut Sim, life: Life, key: Arc<str>, settings: &Arc<Settings>, wall: Timestamp) {
+    let now = sim.now;
+    let Some(leader) = sim.leader(life) else { return };
+    let is_stale = leader.is_stale(now);
+    match leader.caches.world(settings, &key, is_stale, wall) {
+        Some(world) => {
+            let job = leader.add_job(Some(key), Work::Pass(Box::new(Pass::new(world))));
+            sim.passes += 1;
+            sim.after(now, Event::Step(life, job));
+        }
+        None => {
+            let found = orphans(&Inventory::of_pool(&leader.caches, &key, None), wall);
+            leader.dedup.forget(&key);
+            let job = leader.add_job(Some(key), Work::CleanUp(found.into(), None));
+            next_orphan(sim, life, job);
+        }
+    }
+}
+
+/// The next request of a pass.
+pub fn step(sim: &mut Sim, life: Life, number: u64) {
+    let wall = sim.wall(life.process);
+    let Some(job) = sim.leader(life).and_then(|leader| leader.job(number)) else { return };
+    let Work::Pass(pass) = &mut job.work else { return };
+    match pass.next(wall) {
+        Next::Done(end) => pass_ended(sim, life, number, *end),
+        Next::Read(read) => send(sim, life, number, Asked::Read(read)),
+        Next::Write(act) => send(sim, life, number, Asked::Write(act)),
+    }
+}
+
+/// Sends one request; what becomes of it is drawn.
+fn send(sim: &mut Sim, life: Life, job: u64, asked: Asked) {
+    let index = life.process;
+    invariants::sends(sim, index);
+    let elapsed = sim.elapsed();
+    let has_term = sim.leader(life).is_some_and(|leader| elapsed < leader.held.until());
+    if matches!(asked, Asked::Write(_)) && !has_term {
+        let answer = Response::failure(asked, Written::Failed);
+        return sim.after(sim.now, Event::Answered(life, job, Box::new(answer)));
+    }
     let rarity = sim.rarity();
-    faults::draw(&mut sim.rng, rarity)
-}
-
-/// Sends one write; `None`: the process died.
-fn perform(sim: &mut Sim, act: &Act) -> Option<Written> {
-    let fault = draw(sim);
+    let (fault, mut rng) = match sim.chance.take(Source::Request, rarity) {
+        Some(mut rng) => (Fault::draw(&mut rng), rng),
+        None => (Fault::None, Rng::with_seed(0)),
+    };
+    let fault = if sim.reaches(index) { fault } else { Fault::Lost };
+    let (now, wall) = (sim.now, sim.wall(index));
+    let soon = plus(now, SignedDuration::from_millis(sim.rng(job).i64(2..60)));
+    let request = Request { life, job, asked, fault, sent: now, wall };
     match fault {
-        Fault::CrashBefore => return None,
-        Fault::Lost => return Some(Written::Unknown),
-        Fault::Throttled => return Some(Written::Failed),
-        Fault::Overtaken => overtake(sim, act),
-        Fault::None | Fault::CrashAfter | Fault::LostAnswer => {}
-    }
-    let before = sim.cluster.clone();
-    let (now, write) = (sim.now, &act.write);
-    let result = sim.cluster.write(write, now);
-    let (kind, name) = write.target();
-    let word = match &result {
-        Ok(_) => "applied",
-        Err(Refused::Conflict) => "conflict",
-        Err(Refused::NotFound) => "not found",
-    };
-    sim.tell(format!(
-        "controller: {} {kind} {name}: {word} {}",
-        act.name,
-        if fault == Fault::None { String::new() } else { format!("({fault:?})") }
-    ));
-    sim.writes += 1;
-    if result.is_ok() {
-        sim.last_write = sim.now;
-        invariants::landed(sim, &before, act);
-        if let Write::DeleteClaim { name, .. } = write {
-            let at = plus(sim.now, SignedDuration::from_millis(500));
-            sim.after(at, Event::Drains(name.as_str().into()));
+        Fault::CrashBefore => return die(sim, index, "dies before a request"),
+        Fault::Lost | Fault::Throttled => {
+            let word = if fault == Fault::Lost { Written::Unknown } else { Written::Failed };
+            let answer = Response::failure(request.asked, word);
+            return sim.after(soon, Event::Answered(life, job, Box::new(answer)));
         }
-    }
-    match (fault, result) {
-        (Fault::CrashAfter, _) => None,
-        (Fault::LostAnswer, _) => Some(Written::Unknown),
-        (_, Ok(object)) => {
-            cache_written(sim, write, object.as_ref());
-            Some(Written::Applied(object.map(Box::new)))
+        Fault::Late => {
+            let late = plus(now, SignedDuration::from_secs(rng.i64(31..240)));
+            let answer = Response::failure(request.asked.clone(), Written::Unknown);
+            sim.after(plus(now, TIMEOUT), Event::Answered(life, job, Box::new(answer)));
+            return sim.after(late, Event::Arrives(Box::new(request)));
         }
-        (_, Err(Refused::Conflict)) => Some(Written::Conflict),
-        (_, Err(Refused::NotFound)) => Some(Written::NotFound),
-    }
-}
-
-/// Somebody else writes the same object just before.
-fn overtake(sim: &mut Sim, act: &Act) {
-    let (_, name) = act.write.target();
-    let name: Box<str> = name.into();
-    if sim.cluster.pools.contains_key(&name) {
-        sim.cluster.change_pool(&name, |_| ());
-    } else if sim.cluster.claims.contains_key(&name) {
-        sim.cluster.change_claim(&name, |_| ());
-    } else {
-        sim.cluster.change_node(&name, |n| {
-            n.meta.annotations = with(&n.meta.annotations, keys::BREAK_GLASS, None);
-        });
-    }
-}
-
-fn crash(sim: &mut Sim) {
-    sim.tell("controller: dies");
-    sim.replica = None;
-    sim.crashes += 1;
-    let at = plus(sim.now, SignedDuration::from_secs(sim.rng.i64(1..90)));
-    sim.after(at, Event::Restart);
-}
-
-/// What the API server answers to a live read.
-fn answer(sim: &Sim, read: &LiveRead) -> Answer {
-    let cluster = &sim.cluster;
-    match read {
-        LiveRead::NodePool(name) => Answer::NodePool(cluster.pools.get(name.as_str()).cloned()),
-        LiveRead::NodeClaim(name) => Answer::NodeClaim(cluster.claims.get(name.as_str()).cloned()),
-        LiveRead::Node(name) => Answer::Node(cluster.nodes.get(name.as_str()).cloned()),
-        LiveRead::Placeholder(name) => Answer::Placeholder(cluster.placeholders.get(name.as_str()).cloned()),
-        LiveRead::Surge { placeholder, node } => Answer::Surge {
-            placeholder: cluster.placeholders.get(placeholder.as_str()).cloned(),
-            node: cluster.nodes.get(node.as_str()).cloned(),
-        },
-        LiveRead::NodeLoad { node, .. } => {
-            let used = cluster.used_cpu(node);
-            let cpu = |milli: i64| -> Resources {
-                Quantity::parse(&format!("{milli}m")).map(|q| ("cpu".to_owned(), q)).into_iter().collect()
-            };
-            let pods = cluster.pods.values().filter(|p| p.node.as_deref() == Some(node.as_str())).count();
-            Answer::NodeLoad(NodeLoad {
-                moving: cpu(used),
-                pods,
-                allocatable: Some(cpu(crate::karpenter::NODE_CPU)),
-                ..NodeLoad::default()
-            })
-        }
-        LiveRead::Nomination { .. } => {
-            let coming = cluster.claims.values().find(|c| !c.ready && c.meta.deleted.is_none());
-            Answer::Nomination(coming.map(|c| c.meta.name.to_string()))
-        }
-        LiveRead::SurgeClaim(name) => Answer::SurgeClaim(match cluster.claims.get(name.as_str()) {
-            Some(c) if c.meta.deleted.is_none() => {
-                let on_it = cluster.pods.iter().filter(|(_, p)| !c.node.is_empty() && p.node.as_ref() == Some(&c.node));
-                let strangers = on_it.map(|(name, _)| name.to_string()).collect();
-                Reapable::Exists { uid: c.meta.uid.to_string(), created: c.meta.created, strangers }
+        Fault::Paused => {
+            let until = plus(now, SignedDuration::from_secs(rng.i64(5..600)));
+            if let Some(process) = sim.processes.get_mut(index) {
+                process.paused_until = until;
             }
-            _ => Reapable::Gone,
-        }),
+        }
+        Fault::None | Fault::CrashAfter | Fault::LostAnswer | Fault::Overtaken => {}
+    }
+    sim.after(soon, Event::Arrives(Box::new(request)));
+}
+
+/// The answer to a job's request.
+pub fn answered(sim: &mut Sim, life: Life, number: u64, response: Response) {
+    let Some(leader) = sim.leader(life) else { return };
+    let triggers = take_in(&mut leader.caches, &response);
+    let Some(job) = leader.job(number) else { return };
+    match &mut job.work {
+        Work::Pass(pass) => {
+            let announced = match response {
+                Response::Answer(read, answer) => {
+                    pass.answered(&read, answer);
+                    Vec::new()
+                }
+                Response::ReadFailed => {
+                    pass.failed();
+                    Vec::new()
+                }
+                Response::Written(_, written) => pass.written(written),
+            };
+            for announcement in &announced {
+                invariants::announced(sim, announcement);
+            }
+            triggered(sim, life, &triggers);
+            step(sim, life, number);
+        }
+        Work::CleanUp(left, _) => {
+            let Some(orphan) = left.front().cloned() else { return };
+            triggered(sim, life, &triggers);
+            orphan_answered(sim, life, number, &orphan, &response);
+        }
     }
 }
 
-/// What a live read shows goes into the caches, too.
-fn cache_answer(sim: &mut Sim, read: &LiveRead, answer: &Answer) {
-    let Some(caches) = sim.replica.as_mut().map(|replica| &mut replica.caches) else { return };
-    let triggers = match (read, answer) {
-        (_, Answer::NodePool(Some(object))) => caches.apply(object.clone()),
-        (_, Answer::NodeClaim(Some(object))) => caches.apply(object.clone()),
-        (LiveRead::NodeClaim(name), Answer::NodeClaim(None)) => {
-            CacheOf::<noderotation_shared::objects::NodeClaim>::forget(caches, name)
+/// What an answer shows goes into the caches, too.
+fn take_in(caches: &mut Caches, response: &Response) -> Triggers {
+    match response {
+        Response::Answer(_, Answer::NodePool(Some(object))) => caches.apply(object.clone()),
+        Response::Answer(_, Answer::NodeClaim(Some(object))) => caches.apply(object.clone()),
+        Response::Answer(LiveRead::NodeClaim(name), Answer::NodeClaim(None)) => {
+            CacheOf::<NodeClaim>::forget(caches, name)
         }
-        (_, Answer::Node(Some(object))) => caches.apply(object.clone()),
-        (_, Answer::Placeholder(Some(object))) => caches.apply(object.clone()),
-        _ => Triggers::new(),
-    };
-    trigger_only(sim, &triggers);
-}
-
-fn cache_written(sim: &mut Sim, write: &Write, object: Option<&ApiObject>) {
-    let Some(caches) = sim.replica.as_mut().map(|replica| &mut replica.caches) else { return };
-    let triggers = match (write, object) {
-        (Write::DeletePlaceholder { name, uid }, _) => {
+        Response::Answer(_, Answer::Node(Some(object))) => caches.apply(object.clone()),
+        Response::Answer(_, Answer::Placeholder(Some(object))) => caches.apply(object.clone()),
+        Response::Written(Write::DeletePlaceholder { name, uid }, Written::Applied(_)) => {
             caches.placeholder_deleted(name, uid);
             Triggers::new()
         }
-        (_, Some(ApiObject::NodePool(object))) => caches.apply(object.clone()),
-        (_, Some(ApiObject::NodeClaim(object))) => caches.apply(object.clone()),
-        (_, Some(ApiObject::Node(object))) => caches.apply(object.clone()),
-        (_, Some(ApiObject::Placeholder(object))) => caches.apply(object.clone()),
-        (_, None) => Triggers::new(),
-    };
-    trigger_only(sim, &triggers);
-}
-
-/// Triggers in the middle of a pass, which wait for its end.
-fn trigger_only(sim: &mut Sim, pools: &Triggers) {
-    let elapsed = sim.elapsed();
-    if let Some(replica) = sim.replica.as_mut() {
-        for pool in pools {
-            replica.queue.trigger(pool, elapsed);
-        }
+        Response::Written(_, Written::Applied(Some(object))) => match &**object {
+            ApiObject::NodePool(object) => caches.apply(object.clone()),
+            ApiObject::NodeClaim(object) => caches.apply(object.clone()),
+            ApiObject::Node(object) => caches.apply(object.clone()),
+            ApiObject::Placeholder(object) => caches.apply(object.clone()),
+        },
+        _ => Triggers::new(),
     }
 }
 
-fn ended(sim: &mut Sim, key: &Arc<str>, end: PassEnd) {
-    let elapsed = sim.elapsed();
-    let spread = sim.rng.f64();
+fn pass_ended(sim: &mut Sim, life: Life, number: u64, end: PassEnd) {
+    let (elapsed, wall, now) = (sim.elapsed(), sim.wall(life.process), sim.now);
     let PassEnd { result, report, wake_at } = end;
-    invariants::pass_ended(sim, result, wake_at);
-    let Some(replica) = sim.replica.as_mut() else { return };
-    let mut inventory = None;
-    let end = match result {
+    invariants::pass_ended(sim, wall, result, wake_at);
+    let Some(leader) = sim.leader(life) else { return };
+    let Some(key) = leader.job(number).and_then(|job| job.key.clone()) else { return };
+    let (found, end) = match result {
         PassResult::Success => {
-            let noticed = notices(&report, "", |_| String::new());
-            sim.notices += replica.dedup.transition(key, noticed).len();
-            let anchor = replica.caches.pool(key).and_then(|pool| pool.anchor().map(str::to_owned));
-            inventory = Some(Inventory::of_pool(&replica.caches, key, anchor));
-            let next = wake_at.unwrap_or(Timestamp::MAX).min(plus(sim.now, SAFETY_NET));
-            let wait = Duration::try_from(next.duration_since(sim.now)).unwrap_or_default();
-            End::Success(elapsed.saturating_add(wait))
+            let told = leader.dedup.transition(&key, notices(&report, "", |_| String::new())).len();
+            let anchor = leader.caches.pool(&key).and_then(|pool| pool.anchor().map(str::to_owned));
+            let is_stale = leader.is_stale(now);
+            let found =
+                if is_stale { Vec::new() } else { orphans(&Inventory::of_pool(&leader.caches, &key, anchor), wall) };
+            sim.notices += told;
+            let next = wake_at.unwrap_or(Timestamp::MAX).min(plus(wall, SAFETY_NET));
+            let wait = Duration::try_from(next.duration_since(wall)).unwrap_or_default();
+            (found, End::Success(elapsed.saturating_add(wait)))
         }
-        PassResult::Conflict => End::Again,
-        PassResult::Failed => End::Failed(None),
+        PassResult::Conflict => (Vec::new(), End::Again),
+        PassResult::Failed => (Vec::new(), End::Failed(None)),
     };
-    if let Some(inventory) = inventory {
-        clean_up(sim, &inventory);
+    if let Some(job) = sim.leader(life).and_then(|leader| leader.job(number)) {
+        job.work = Work::CleanUp(found.into(), Some(end));
     }
-    if let Some(replica) = sim.replica.as_mut() {
-        replica.queue.done(key, end, elapsed, spread);
-        wake(sim);
+    next_orphan(sim, life, number);
+}
+
+/// Cleans up the next orphan, after a live look at its pool's anchor; or ends the job.
+fn next_orphan(sim: &mut Sim, life: Life, number: u64) {
+    let Some(Work::CleanUp(left, _)) = sim.leader(life).and_then(|l| l.job(number)).map(|job| &job.work) else {
+        return;
+    };
+    match left.front().cloned() {
+        None => job_ended(sim, life, number),
+        Some(orphan) if orphan.pool.is_empty() => send(sim, life, number, Asked::Write(Box::new(orphan.act))),
+        Some(orphan) => send(sim, life, number, Asked::Read(LiveRead::NodePool(orphan.pool))),
     }
 }
 
-/// Cleans up orphans, each after a live look at its pool's anchor.
-fn clean_up(sim: &mut Sim, inventory: &Inventory) {
-    for orphan in orphans(inventory, sim.now) {
-        let is_anchored =
-            sim.cluster.pools.get(orphan.pool.as_str()).is_some_and(|pool| pool.anchor() == Some(&*orphan.claim));
-        if is_anchored {
-            continue;
+fn orphan_answered(sim: &mut Sim, life: Life, number: u64, orphan: &Orphan, response: &Response) {
+    match response {
+        Response::Answer(_, Answer::NodePool(pool)) => {
+            let is_anchored = pool.as_ref().is_some_and(|pool| pool.anchor() == Some(&*orphan.claim));
+            if !is_anchored {
+                return send(sim, life, number, Asked::Write(Box::new(orphan.act.clone())));
+            }
         }
-        match perform(sim, &orphan.act) {
-            Some(Written::Applied(_)) => orphan.act.announce.iter().for_each(|told| announced(sim, told)),
-            Some(_) => {}
-            None => return crash(sim),
+        Response::Written(_, Written::Applied(_)) => {
+            orphan.act.announce.iter().for_each(|announcement| invariants::announced(sim, announcement));
         }
+        _ => {}
     }
+    if let Some(Work::CleanUp(left, _)) = sim.leader(life).and_then(|l| l.job(number)).map(|job| &mut job.work) {
+        left.pop_front();
+    }
+    next_orphan(sim, life, number);
 }
 
-fn announced(sim: &mut Sim, announcement: &Announcement) {
-    invariants::announced(sim, announcement);
+fn job_ended(sim: &mut Sim, life: Life, number: u64) {
+    let (elapsed, spread) = (sim.elapsed(), sim.rng(number).f64());
+    let Some(leader) = sim.leader(life) else { return };
+    let Some(place) = leader.jobs.iter().position(|job| job.number == number) else { return };
+    let job = leader.jobs.swap_remove(place);
+    match (job.key, job.work) {
+        (Some(key), Work::CleanUp(_, Some(end))) => leader.queue.done(&key, end, elapsed, spread),
+        (Some(key), _) => leader.queue.forget(&key, elapsed),
+        (None, _) => {
+            let names = leader.caches.pool_names();
+            for pool in &names {
+                leader.queue.trigger(pool, elapsed);
+            }
+        }
+    }
+    wake(sim, life);
 }

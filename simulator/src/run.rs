@@ -1,83 +1,83 @@
 //! One history: the heap of events, the clock, and the loop.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
+use noderotation_rotation::step::Write;
+use noderotation_rotation::world::Settings;
 use noderotation_shared::instant::plus;
+use noderotation_shared::kind::Kind;
 use noderotation_shared::objects::{NodePool, PolicyObject};
+use noderotation_shared::quantity::{Quantity, Resources};
 use serde_json::{Value, json};
 
+use crate::chance::Chance;
 use crate::cluster::Cluster;
-use crate::invariants::Signals;
-use crate::replica::{self, Replica, WATCHES};
+use crate::invariants::{Invariant, Signals, Violation};
+use crate::people::{Hold, Marks};
+use crate::plan::{Plan, Windows};
+use crate::process::{self, Life, Process};
+use crate::replica::{self, Leader};
+use crate::server::{self, Request, Response};
 use crate::story::Story;
+use crate::watch::{self, Watched};
 use crate::{invariants, karpenter, people};
-
-/// What a history is made of.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// One seed is one history.
-    pub seed: u64,
-    /// Whether anything goes wrong and people interfere.
-    pub faults: bool,
-    /// Nodes at the beginning.
-    pub nodes: usize,
-    /// How long it lasts before everything is let go.
-    pub length: SignedDuration,
-    /// How long nodes live.
-    pub expire_after: SignedDuration,
-    /// Whether the policy wants the forceful fallback.
-    pub fallback: bool,
-}
-
-impl Default for Plan {
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            faults: true,
-            nodes: 4,
-            length: SignedDuration::from_hours(48),
-            expire_after: SignedDuration::from_hours(12),
-            fallback: false,
-        }
-    }
-}
 
 /// How a history ended.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// The invariant that was violated, in a sentence.
-    pub violation: Option<String>,
-    /// The last lines of the history.
+    /// The invariant that was violated, and how.
+    pub violation: Option<Violation>,
+    /// The last lines of the history, where it was asked for.
     pub story: Story,
+    /// The interventions that took place.
+    pub interventions: Vec<u32>,
     /// Rotations that were completed.
     pub completed: usize,
     /// Attempts that were rolled back.
     pub failed: usize,
     /// Nodes that Karpenter, or a person, took first.
     pub expired: usize,
+    /// Claims that Karpenter has expired, by NodePool.
+    pub lost: BTreeMap<Box<str>, usize>,
     /// Passes.
     pub passes: usize,
     /// Writes that were sent.
     pub writes: usize,
-    /// Crashes of the controller.
+    /// Deaths of controller processes, and losses of the lease.
     pub crashes: usize,
+    /// Notices that were told.
+    pub notices: usize,
 }
 
 /// Something that happens.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug)]
 pub enum Event {
-    /// A watch delivers its changes up to a place in the log.
-    Watch(usize, usize),
-    /// The next request of the pass that is under way.
-    Step,
-    /// A name of the queue is due.
-    Wake,
     /// A controller process starts.
-    Restart,
+    Start(usize),
+    /// The election's turn in a process.
+    Lease(Life),
+    /// A process opens a watch.
+    Open(Life, Watched),
+    /// A watch delivers its changes up to a place in the log.
+    Deliver(Life, Watched, usize),
+    /// A watch is closed.
+    Closed(Life, Watched),
+    /// A bookmark arrives.
+    Bookmark(Life, Watched),
+    /// A name of the queue is due.
+    Wake(Life),
+    /// A job goes on.
+    Step(Life, u64),
+    /// A job's request is answered.
+    Answered(Life, u64, Box<Response>),
+    /// A request arrives at the API server.
+    Arrives(Box<Request>),
     /// The scheduler and Karpenter's provisioner look.
     Schedule,
     /// A launched node joins.
@@ -90,15 +90,67 @@ pub enum Event {
     PlaceholderRuns(Box<str>),
     /// Karpenter goes on draining a claim.
     Drains(Box<str>),
+    /// Karpenter deletes a claim that it has replaced.
+    Deletes(Box<str>),
+    /// Karpenter looks whether a node is empty.
+    Consolidates(Box<str>),
     /// Karpenter expires a claim.
     Expires(Box<str>),
     /// A Node is Ready again.
     NodeReady(Box<str>),
     /// Somebody does something.
     Person,
+    /// Something may befall a process.
+    Suffers(usize),
+    /// Somebody lets go what he holds.
+    LetGo(Hold),
     /// Faults stop and the window closes.
     Calm,
 }
+
+impl Event {
+    /// The process that it needs to run; `None`: it happens whatever the processes do.
+    fn needs(&self) -> Option<usize> {
+        match self {
+            Self::Lease(life)
+            | Self::Open(life, _)
+            | Self::Deliver(life, ..)
+            | Self::Closed(life, _)
+            | Self::Bookmark(life, _)
+            | Self::Wake(life)
+            | Self::Step(life, _)
+            | Self::Answered(life, ..) => Some(life.process),
+            _ => None,
+        }
+    }
+}
+
+/// An event in the heap: in order of time, then as they were scheduled.
+struct Scheduled {
+    at: Timestamp,
+    sequence: u64,
+    event: Event,
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Scheduled {}
 
 /// A history under way.
 pub struct Sim {
@@ -108,22 +160,30 @@ pub struct Sim {
     pub now: Timestamp,
     /// When it began.
     pub began: Timestamp,
-    /// The one source of chance.
-    pub rng: Rng,
+    /// What goes wrong, and what people do.
+    pub chance: Chance,
     /// The API server.
     pub cluster: Cluster,
-    /// The controller process, while one lives.
-    pub replica: Option<Replica>,
+    /// The controller processes.
+    pub processes: Vec<Process>,
+    /// What placeholders are made of.
+    pub settings: Arc<Settings>,
     /// What happened.
     pub story: Story,
     /// What was announced.
     pub signals: Signals,
     /// The first violated invariant.
-    pub violation: Option<String>,
+    pub violation: Option<Violation>,
     /// Until when Karpenter gets no capacity.
     pub no_capacity_until: Timestamp,
     /// Until when PodDisruptionBudgets allow nothing.
     pub pdb_holds_until: Timestamp,
+    /// The kind that the controller may not write, and until when.
+    pub refused_kind: Option<(Kind, Timestamp)>,
+    /// What operators have made of Nodes, by UID.
+    pub operators: BTreeMap<Box<str>, Marks>,
+    /// When a workload Pod was bound to a Node last, by the Node's name.
+    pub scheduled: BTreeMap<Box<str>, Timestamp>,
     /// NodeClaims that were launched.
     pub launched: usize,
     /// When the controller wrote last.
@@ -132,40 +192,60 @@ pub struct Sim {
     pub passes: usize,
     /// Writes so far.
     pub writes: usize,
-    /// Crashes so far.
+    /// Deaths of controller processes so far.
     pub crashes: usize,
     /// Notices so far.
     pub notices: usize,
     /// Whether faults have stopped.
     pub is_calm: bool,
-    heap: BinaryHeap<Reverse<(Timestamp, u64, Event)>>,
+    suspended_since: Option<Timestamp>,
+    heap: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
-    /// How much of the log the watches have been told of.
-    seen_log: usize,
+    seen_version: u64,
     schedules: bool,
-    wakes: Option<Timestamp>,
-    /// Until when each watch is busy, so that it never delivers out of order.
-    watch_busy: BTreeMap<usize, Timestamp>,
 }
 
 /// After the calm everything has to have come to rest within this time.
 pub const QUIET_AFTER: SignedDuration = SignedDuration::from_hours(4);
 
+/// 2027-03-27T17:00:00Z, a Saturday.
+const BEGAN: i64 = 1_806_166_800;
+
+/// Where [`Windows::Often`] is in the year 2027, clocks go forward at this second: 2027-03-28T01:00:00Z.
+const CLOCK_CHANGE: i64 = 1_806_195_600;
+
 /// Runs one history. The same plan gives the same outcome.
 pub fn simulate(plan: &Plan) -> Outcome {
-    let began = Timestamp::from_second(1_796_576_400).unwrap_or(Timestamp::UNIX_EPOCH); // 2026-12-06T17:00:00Z
+    run(plan, Story::default())
+}
+
+/// Runs one history and writes its last lines down.
+pub fn tell(plan: &Plan) -> Outcome {
+    run(plan, Story::told())
+}
+
+fn run(plan: &Plan, story: Story) -> Outcome {
+    let began = Timestamp::from_second(BEGAN).unwrap_or(Timestamp::UNIX_EPOCH);
     let mut sim = Sim {
         plan: plan.clone(),
         now: began,
         began,
-        rng: Rng::with_seed(plan.seed),
+        chance: Chance::new(plan.seed, plan.only.as_deref()),
         cluster: Cluster::default(),
-        replica: None,
-        story: Story::default(),
+        processes: Vec::new(),
+        settings: Arc::new(Settings {
+            namespace: "noderotation".into(),
+            priority_class: "low".into(),
+            image: "pause".into(),
+        }),
+        story,
         signals: Signals::default(),
         violation: None,
         no_capacity_until: began,
         pdb_holds_until: began,
+        refused_kind: None,
+        operators: BTreeMap::new(),
+        scheduled: BTreeMap::new(),
         launched: 0,
         last_write: began,
         passes: 0,
@@ -173,58 +253,107 @@ pub fn simulate(plan: &Plan) -> Outcome {
         crashes: 0,
         notices: 0,
         is_calm: false,
+        suspended_since: None,
         heap: BinaryHeap::new(),
         sequence: 0,
-        seen_log: 0,
+        seen_version: 0,
         schedules: false,
-        wakes: None,
-        watch_busy: BTreeMap::new(),
     };
     sim.found();
     sim.run();
     sim.outcome()
 }
 
+/// The beginning.
 impl Sim {
     fn found(&mut self) {
-        let meta = self.cluster.new_meta("api", self.now);
-        self.cluster.put_pool(NodePool {
-            meta,
-            expire_after: Some(self.plan.expire_after),
-            termination_grace_period: Some(SignedDuration::from_hours(1)),
-            ..NodePool::default()
-        });
         self.apply_policy(false);
-        for i in 0..self.plan.nodes {
-            let minutes = self.plan.expire_after.as_mins() / 2;
-            let age = SignedDuration::from_mins(self.rng.i64(0..minutes.max(1)));
-            karpenter::existing(self, &format!("old-{i}"), age);
+        for pool in self.plan.pool_names() {
+            self.found_pool(pool);
+            for i in 0..self.plan.nodes {
+                let minutes = self.plan.expire_after.as_mins() / 2;
+                let age = SignedDuration::from_mins(self.rng((pool, i)).i64(0..minutes.max(1)));
+                karpenter::existing(self, pool, &format!("old-{pool}-{i}"), age);
+            }
         }
-        self.after(self.now, Event::Restart);
+        for index in 0..self.plan.replicas {
+            let skew = if self.plan.faults { self.rng(index).i64(-20..=20) } else { 0 };
+            self.processes.push(Process::new(index, self.now, SignedDuration::from_secs(skew)));
+            let at = plus(self.now, SignedDuration::from_secs(self.rng(index).i64(0..30)));
+            self.after(at, Event::Start(index));
+            if self.plan.faults {
+                self.after(plus(at, SignedDuration::from_mins(11)), Event::Suffers(index));
+            }
+        }
         if self.plan.faults {
             self.after(plus(self.now, SignedDuration::from_mins(7)), Event::Person);
         }
         self.after(plus(self.now, self.plan.length), Event::Calm);
     }
 
-    /// Writes the policy: always open until the calm, and closed for days from then on.
+    /// Applies a NodePool, unless it is there.
+    pub fn found_pool(&mut self, pool: &str) {
+        if self.cluster.pools.get(pool).is_some() {
+            return;
+        }
+        let room = if self.plan.has_room { 1_000 } else { i64::try_from(self.plan.nodes).unwrap_or(0) };
+        let meta = self.cluster.new_meta(pool, self.now);
+        self.cluster.pools.put(NodePool {
+            meta,
+            expire_after: Some(self.plan.expire_after),
+            termination_grace_period: self.plan.grace_period,
+            limits: Resources([("cpu".to_owned(), Quantity::whole(room * karpenter::NODE_CPU / 1_000))].into()),
+            ..NodePool::default()
+        });
+    }
+
+    /// Applies the policy: its window is closed for days once faults have stopped.
     pub fn apply_policy(&mut self, suspend: bool) {
-        let meta = match self.cluster.policies.get("p") {
-            Some(policy) => policy.meta.clone(),
-            None => self.cluster.new_meta("p", self.now),
-        };
-        let generation = self.cluster.policies.get("p").and_then(|p| p.stored.generation).unwrap_or(0) + 1;
+        self.suspended_since = if suspend { self.suspended_since.or(Some(self.now)) } else { None };
         let spec = self.policy_spec(suspend);
-        self.cluster.put_policy(PolicyObject::new(meta, Some(generation), spec, Value::Null));
+        if self.cluster.policies.get("q").is_some() {
+            self.put_policy("q", spec.clone());
+        }
+        self.put_policy("p", spec);
+    }
+
+    /// The policy that was deleted is applied as it was.
+    pub fn policy_returns(&mut self) {
+        self.apply_policy(self.suspended_since.is_some());
+    }
+
+    /// A second policy with the same selector ties with the first, or is gone.
+    pub fn set_tie(&mut self, is_tied: bool) {
+        if is_tied {
+            let spec = self.policy_spec(self.suspended_since.is_some());
+            self.put_policy("q", spec);
+        } else {
+            self.cluster.policies.remove("q");
+        }
+    }
+
+    fn put_policy(&mut self, name: &str, spec: Value) {
+        let (meta, generation) = match self.cluster.policies.get(name) {
+            Some(policy) if policy.spec == spec => return,
+            Some(policy) => (policy.meta.clone(), policy.stored.generation.unwrap_or(0) + 1),
+            None => (self.cluster.new_meta(name, self.now), 1),
+        };
+        self.cluster.policies.put(PolicyObject::new(meta, Some(generation), spec, Value::Null));
     }
 
     fn policy_spec(&self, suspend: bool) -> Value {
-        let windows = if self.is_calm {
-            // three days ahead, whatever day it is
-            let day = plus(self.now, SignedDuration::from_hours(72)).strftime("%a").to_string();
-            json!([{"timezone": "UTC", "days": [day], "start": "12:00", "end": "12:30"}])
-        } else {
-            json!([{"timezone": "UTC", "days": ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"], "start": "00:00", "end": "24:00"}])
+        let every_day = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+        let entry = |timezone: &str, start: &str, end: &str| json!({"timezone": timezone, "days": every_day, "start": start, "end": end});
+        let windows = match self.plan.windows {
+            _ if self.is_calm => {
+                // three days ahead, whatever day it is
+                let day = plus(self.now, SignedDuration::from_hours(72)).strftime("%a").to_string();
+                vec![json!({"timezone": "UTC", "days": [day], "start": "12:00", "end": "12:30"})]
+            }
+            Windows::Always => vec![entry("UTC", "00:00", "24:00")],
+            Windows::Often => [("00:00", "02:00"), ("06:00", "08:00"), ("12:00", "14:00"), ("18:00", "20:00")]
+                .map(|(start, end)| entry("Europe/Berlin", start, end))
+                .to_vec(),
         };
         json!({
             "nodePoolSelector": {},
@@ -233,58 +362,113 @@ impl Sim {
             "surge": {"readyTimeout": "15m", "cooldownAfter": "1m", "retryBackoff": "15m", "forcefulFallback": {"enabled": self.plan.fallback}},
         })
     }
+}
 
+/// What the parts ask.
+impl Sim {
     /// Schedules an event.
     pub fn after(&mut self, at: Timestamp, event: Event) {
         self.sequence += 1;
-        self.heap.push(Reverse((at.max(self.now), self.sequence, event)));
+        self.heap.push(Reverse(Scheduled { at: at.max(self.now), sequence: self.sequence, event }));
     }
 
-    /// Schedules the next look at the queue, unless one comes sooner.
-    pub fn wake_at(&mut self, at: Timestamp) {
-        if self.wakes.is_none_or(|wakes| at < wakes || wakes <= self.now) {
-            self.wakes = Some(at);
-            self.after(at, Event::Wake);
-        }
+    /// How long something takes: drawn from the seed, this instant, and what it is. So what is left out of a history
+    /// does not change how long the rest takes.
+    pub fn rng(&self, what: impl Hash) -> Rng {
+        let mut hasher = DefaultHasher::new();
+        (self.plan.seed, self.now.as_nanosecond(), what).hash(&mut hasher);
+        Rng::with_seed(hasher.finish())
     }
 
-    /// Time since the beginning, for the queue.
+    /// Time since the beginning, as every monotonic clock has it.
     pub fn elapsed(&self) -> Duration {
         Duration::try_from(self.now.duration_since(self.began)).unwrap_or_default()
     }
 
+    /// What the clock of a process says.
+    pub fn wall(&self, process: usize) -> Timestamp {
+        self.processes.get(process).map_or(self.now, |process| plus(self.now, process.skew))
+    }
+
+    /// Whether a process reaches the API server.
+    pub fn reaches(&self, process: usize) -> bool {
+        self.processes.get(process).is_some_and(|process| self.now >= process.cut_off_until)
+    }
+
+    /// What a life of a process leads with; `None` where it does not, or is over.
+    pub fn leader(&mut self, life: Life) -> Option<&mut Leader> {
+        self.processes.get_mut(life.process).filter(|process| process.life == life)?.leader()
+    }
+
+    /// Whether faults happen at all, now.
+    pub fn has_faults(&self) -> bool {
+        self.plan.faults && !self.is_calm
+    }
+
     /// One request in so many goes wrong; 0: none does. Some histories are rough, some nearly smooth.
     pub fn rarity(&self) -> u32 {
-        const RARITIES: [u32; 4] = [6, 15, 40, 200];
+        const RARITIES: [u32; 4] = [8, 25, 60, 250];
         let of_seed = usize::try_from(self.plan.seed % 4).unwrap_or(0);
-        if self.plan.faults && !self.is_calm { RARITIES.get(of_seed).copied().unwrap_or(40) } else { 0 }
+        if self.has_faults() { RARITIES.get(of_seed).copied().unwrap_or(40) } else { 0 }
+    }
+
+    /// Whether the API server lets nobody perform this write.
+    pub fn refuses(&self, write: &Write) -> bool {
+        let (kind, name) = write.target();
+        let of_kind = self.refused_kind.is_some_and(|(refused, until)| refused == kind && self.now < until);
+        of_kind || (kind == Kind::NodePool && self.plan.refused_pool.as_deref() == Some(name))
+    }
+
+    /// Whether the policy has been suspended since this instant, or longer.
+    pub fn is_suspended_since(&self, at: Timestamp) -> bool {
+        self.suspended_since.is_some_and(|since| since <= at)
+    }
+
+    /// Whether [`Windows::Often`] is open at this instant; reckoned by hand from the one clock change.
+    pub fn is_open(&self, at: Timestamp) -> bool {
+        let offset = if at.as_second() < CLOCK_CHANGE { 3_600 } else { 7_200 };
+        (at.as_second() + offset).rem_euclid(6 * 3_600) < 2 * 3_600
+    }
+
+    /// Whether a workload Pod was bound to this Node since.
+    pub fn scheduled_since(&self, node: &str, since: Timestamp) -> bool {
+        self.scheduled.get(node).is_some_and(|at| *at >= since)
     }
 
     /// Adds a line to the story.
-    pub fn tell(&mut self, text: impl Into<String>) {
-        let now = self.now;
-        self.story.tell(now, text);
+    pub fn tell(&mut self, text: impl FnOnce() -> String) {
+        self.story.tell(self.now, text);
     }
 
     /// Reports the first violation.
-    pub fn violated(&mut self, what: impl Into<String>) {
+    pub fn violated(&mut self, invariant: Invariant, what: impl Into<String>) {
         if self.violation.is_none() {
             let what = what.into();
-            self.tell(format!("VIOLATED: {what}"));
-            self.violation = Some(what);
+            self.tell(|| format!("VIOLATED: {invariant}: {what}"));
+            self.violation = Some((invariant, what));
         }
     }
+}
 
+/// The loop.
+impl Sim {
     fn run(&mut self) {
         let end = plus(plus(self.began, self.plan.length), QUIET_AFTER);
-        while let Some(Reverse((at, _, event))) = self.heap.pop() {
+        while let Some(Reverse(Scheduled { at, event, .. })) = self.heap.pop() {
             if at > end || self.violation.is_some() {
                 break;
             }
             self.now = at;
+            if let Some(until) = event.needs().and_then(|process| process::stands_still(self, process)) {
+                self.after(until, event);
+                continue;
+            }
             self.happens(event);
-            invariants::always(self);
-            self.feed_watches();
+            if self.cluster.version() != self.seen_version {
+                self.seen_version = self.cluster.version();
+                invariants::always(self);
+                watch::feed(self);
+            }
             self.look_for_work();
         }
         if self.violation.is_none() {
@@ -295,80 +479,60 @@ impl Sim {
 
     fn happens(&mut self, event: Event) {
         match event {
-            Event::Watch(watch, until) => replica::deliver(self, watch, until),
-            Event::Step => replica::step(self),
-            Event::Wake => {
-                self.wakes = None;
-                replica::wake(self);
-            }
-            Event::Restart => {
-                if self.replica.is_none() {
-                    replica::start(self);
-                }
-            }
+            Event::Start(index) => process::start(self, index),
+            Event::Lease(life) => process::lease(self, life),
+            Event::Open(life, watched) => watch::open(self, life, watched),
+            Event::Deliver(life, watched, until) => watch::deliver(self, life, watched, until),
+            Event::Closed(life, watched) => watch::closed(self, life, watched),
+            Event::Bookmark(life, watched) => watch::bookmark(self, life, watched),
+            Event::Wake(life) => replica::wake(self, life),
+            Event::Step(life, job) => replica::step(self, life, job),
+            Event::Answered(life, job, response) => replica::answered(self, life, job, *response),
+            Event::Arrives(request) => server::arrives(self, *request),
             Event::Schedule => {
                 self.schedules = false;
                 karpenter::schedule(self);
             }
             Event::Registers(claim) => karpenter::registers(self, &claim),
-            Event::Initialized(node) => self.cluster.change_node(&node, |n| n.initialized = true),
+            Event::Initialized(node) => self.cluster.nodes.change(&node, |n| n.initialized = true),
             Event::LaunchFailed(claim) => {
-                self.tell(format!("karpenter: NodeClaim {claim} never registered"));
-                self.cluster.remove_claim(&claim);
+                self.tell(|| format!("karpenter: NodeClaim {claim} never registered"));
+                self.cluster.claims.remove(&claim);
             }
-            Event::PlaceholderRuns(pod) => self.cluster.change_placeholder(&pod, |p| p.phase = "Running".into()),
+            Event::PlaceholderRuns(pod) => self.cluster.placeholders.change(&pod, |p| p.phase = "Running".into()),
             Event::Drains(claim) => karpenter::drain(self, &claim),
-            Event::Expires(claim) => self.expires(&claim),
-            Event::NodeReady(node) => self.cluster.change_node(&node, |n| n.ready = true),
-            Event::Person => {
+            Event::Deletes(claim) => karpenter::delete(self, &claim),
+            Event::Consolidates(claim) => karpenter::consolidates(self, &claim),
+            Event::Expires(claim) => karpenter::expires(self, &claim),
+            Event::NodeReady(node) => self.cluster.nodes.change(&node, |n| n.ready = true),
+            Event::Person if !self.is_calm => {
                 people::act(self);
-                if !self.is_calm {
-                    let minutes = self.rng.i64(2..60);
-                    self.after(plus(self.now, SignedDuration::from_mins(minutes)), Event::Person);
-                }
+                let most = if self.rarity() < 30 { 60 } else { 400 };
+                let minutes = self.rng("people").i64(2..most);
+                self.after(plus(self.now, SignedDuration::from_mins(minutes)), Event::Person);
             }
+            Event::Suffers(index) if !self.is_calm => {
+                process::suffer(self, index);
+                self.after(plus(self.now, SignedDuration::from_mins(17)), Event::Suffers(index));
+            }
+            Event::Person | Event::Suffers(_) => {}
+            Event::LetGo(hold) => people::let_go(self, hold),
             Event::Calm => {
-                self.tell("faults stop, the window closes");
+                self.tell(|| "faults stop, the window closes".to_owned());
                 self.is_calm = true;
                 people::calm(self);
             }
         }
     }
 
-    fn expires(&mut self, claim: &str) {
-        if self.cluster.claims.get(claim).is_some_and(|c| c.meta.deleted.is_none()) {
-            self.tell(format!("karpenter: NodeClaim {claim} has expired"));
-            let now = self.now;
-            self.cluster.delete_claim(claim, now);
-            self.after(now, Event::Drains(claim.into()));
-            invariants::expired_by_karpenter(self, claim);
-        }
-    }
-
-    /// What has been stored since reaches each watch later, in order.
-    fn feed_watches(&mut self) {
-        let until = self.cluster.log.len();
-        if until == self.seen_log {
-            return;
-        }
-        self.seen_log = until;
-        for watch in 0..WATCHES {
-            let slow = self.rarity() > 0 && self.rng.u8(0..50) == 0;
-            let millis = if slow { self.rng.i64(1_000..60_000) } else { self.rng.i64(1..300) };
-            let at = plus(self.now, SignedDuration::from_millis(millis));
-            let at = self.watch_busy.get(&watch).copied().map_or(at, |busy| busy.max(at));
-            self.watch_busy.insert(watch, at);
-            self.after(at, Event::Watch(watch, until));
-        }
-    }
-
     /// While Pods are Pending somebody looks every few seconds.
     fn look_for_work(&mut self) {
-        let is_pending = self.cluster.pods.values().any(|p| p.node.is_none())
-            || self.cluster.placeholders.values().any(|p| p.node.is_empty() && p.meta.deleted.is_none());
-        if is_pending && !self.schedules {
+        let is_pending = !self.schedules
+            && (self.cluster.pods.values().any(|p| p.node.is_none())
+                || self.cluster.placeholders.iter().any(|p| p.node.is_empty() && p.meta.deleted.is_none()));
+        if is_pending {
             self.schedules = true;
-            let millis = self.rng.i64(1_000..6_000);
+            let millis = self.rng("scheduler").i64(1_000..6_000);
             self.after(plus(self.now, SignedDuration::from_millis(millis)), Event::Schedule);
         }
     }
@@ -377,12 +541,15 @@ impl Sim {
         Outcome {
             violation: self.violation,
             story: self.story,
+            interventions: self.chance.taken,
             completed: self.signals.completed.values().sum(),
             failed: self.signals.failed,
             expired: self.signals.expired.values().sum(),
+            lost: self.signals.lost,
             passes: self.passes,
             writes: self.writes,
             crashes: self.crashes,
+            notices: self.notices,
         }
     }
 }

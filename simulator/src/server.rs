@@ -1,0 +1,185 @@
+//! Requests at the API server: what arrives, what it does, what is answered.
+
+use jiff::Timestamp;
+use noderotation_rotation::pass::{Answer, Written};
+use noderotation_rotation::size::NodeLoad;
+use noderotation_rotation::step::{Act, LiveRead, Write};
+use noderotation_rotation::world::Reapable;
+use noderotation_shared::instant::plus;
+use noderotation_shared::kind::Kind;
+use noderotation_shared::quantity::{Quantity, Resources};
+
+use crate::cluster::{Cluster, Refused};
+use crate::faults::Fault;
+use crate::process::{Life, die};
+use crate::run::{Event, Sim};
+use crate::{invariants, karpenter};
+
+/// What a request asks for.
+#[derive(Clone, Debug)]
+pub enum Asked {
+    /// A read.
+    Read(LiveRead),
+    /// A write.
+    Write(Box<Act>),
+}
+
+/// A request under way.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Who has sent it.
+    pub life: Life,
+    /// The sender's job that waits for the answer.
+    pub job: u64,
+    /// What it asks for.
+    pub asked: Asked,
+    /// What happens to it.
+    pub fault: Fault,
+    /// When it was sent.
+    pub sent: Timestamp,
+    /// What the sender's clock said then.
+    pub wall: Timestamp,
+}
+
+/// The answer to a request, as its sender sees it.
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "it is boxed on its way")]
+pub enum Response {
+    /// To a read.
+    Answer(LiveRead, Answer),
+    /// There is none to a read.
+    ReadFailed,
+    /// To a write.
+    Written(Write, Written),
+}
+
+impl Response {
+    /// The request did not get through; `written` is what a write's sender makes of it.
+    pub fn failure(asked: Asked, written: Written) -> Self {
+        match asked {
+            Asked::Read(_) => Self::ReadFailed,
+            Asked::Write(act) => Self::Written(act.write, written),
+        }
+    }
+}
+
+/// A request arrives at the API server.
+pub fn arrives(sim: &mut Sim, request: Request) {
+    let response = match &request.asked {
+        Asked::Read(read) => Response::Answer(read.clone(), answer(&sim.cluster, read)),
+        Asked::Write(act) => Response::Written(act.write.clone(), write(sim, &request, act)),
+    };
+    let (life, job) = (request.life, request.job);
+    match request.fault {
+        Fault::CrashAfter => {
+            if sim.leader(life).is_some() {
+                die(sim, life.process, "dies before it sees the answer");
+            }
+        }
+        Fault::Late => {} // nobody waits any more
+        Fault::LostAnswer => {
+            let lost = Response::failure(request.asked, Written::Unknown);
+            sim.after(sim.now, Event::Answered(life, job, Box::new(lost)));
+        }
+        _ => sim.after(sim.now, Event::Answered(life, job, Box::new(response))),
+    }
+}
+
+fn write(sim: &mut Sim, request: &Request, act: &Act) -> Written {
+    let (kind, name) = act.write.target();
+    if request.fault == Fault::Overtaken {
+        overtake(&mut sim.cluster, kind, name);
+    }
+    if sim.refuses(&act.write) {
+        return Written::Failed;
+    }
+    let violation = invariants::judge(sim, request, act);
+    let now = sim.now;
+    let version = sim.cluster.version();
+    let result = sim.cluster.write(&act.write, now);
+    let word = match &result {
+        Ok(_) => "applied",
+        Err(Refused::Conflict) => "conflict",
+        Err(Refused::NotFound) => "not found",
+    };
+    let (process, fault) = (request.life.process, request.fault);
+    sim.tell(|| {
+        let fault = if fault == Fault::None { String::new() } else { format!(" ({fault:?})") };
+        format!("controller-{process}: {} {kind} {name}: {word}{fault}", act.name)
+    });
+    sim.writes += 1;
+    match result {
+        Ok(object) => {
+            if let Some((invariant, what)) = violation {
+                sim.violated(invariant, what);
+            }
+            if sim.cluster.version() > version {
+                sim.last_write = now;
+            }
+            invariants::landed(sim, act);
+            if let Write::DeleteClaim { name, .. } = &act.write {
+                sim.after(plus(now, jiff::SignedDuration::from_millis(500)), Event::Drains(name.as_str().into()));
+            }
+            Written::Applied(object.map(Box::new))
+        }
+        Err(Refused::Conflict) => Written::Conflict,
+        Err(Refused::NotFound) => Written::NotFound,
+    }
+}
+
+/// Somebody else writes the same object just before.
+fn overtake(cluster: &mut Cluster, kind: Kind, name: &str) {
+    match kind {
+        Kind::NodePool => cluster.pools.touch(name),
+        Kind::NodeClaim => cluster.claims.touch(name),
+        Kind::Node => cluster.nodes.touch(name),
+        _ => cluster.placeholders.touch(name),
+    }
+}
+
+/// What the API server answers to a live read.
+fn answer(cluster: &Cluster, read: &LiveRead) -> Answer {
+    match read {
+        LiveRead::NodePool(name) => Answer::NodePool(cluster.pools.get(name).map(|o| (**o).clone())),
+        LiveRead::NodeClaim(name) => Answer::NodeClaim(cluster.claims.get(name).map(|o| (**o).clone())),
+        LiveRead::Node(name) => Answer::Node(cluster.nodes.get(name).map(|o| (**o).clone())),
+        LiveRead::Placeholder(name) => Answer::Placeholder(cluster.placeholders.get(name).map(|o| (**o).clone())),
+        LiveRead::Surge { placeholder, node } => Answer::Surge {
+            placeholder: cluster.placeholders.get(placeholder).map(|o| (**o).clone()),
+            node: cluster.nodes.get(node).map(|o| (**o).clone()),
+        },
+        LiveRead::NodeLoad { node, .. } => Answer::NodeLoad(load(cluster, node)),
+        LiveRead::Nomination { placeholder } => {
+            // Karpenter's event names the claim that it has launched for this Pod
+            let pool = cluster.placeholders.get(placeholder).map(|p| p.pool.clone()).unwrap_or_default();
+            let coming = cluster.claims.iter().find(|c| c.pool == pool && !c.ready && c.meta.deleted.is_none());
+            Answer::Nomination(coming.map(|c| c.meta.name.to_string()))
+        }
+        LiveRead::SurgeClaim(name) => Answer::SurgeClaim(reapable(cluster, name)),
+    }
+}
+
+fn load(cluster: &Cluster, node: &str) -> NodeLoad {
+    let cpu = |milli: i64| -> Resources {
+        Quantity::parse(&format!("{milli}m")).map(|q| ("cpu".to_owned(), q)).into_iter().collect()
+    };
+    NodeLoad {
+        moving: cpu(cluster.used_cpu(node)),
+        pods: cluster.pods.values().filter(|p| p.node.as_deref() == Some(node)).count(),
+        allocatable: Some(cpu(karpenter::NODE_CPU)),
+        ..NodeLoad::default()
+    }
+}
+
+fn reapable(cluster: &Cluster, name: &str) -> Reapable {
+    match cluster.claims.get(name) {
+        Some(claim) if claim.meta.deleted.is_none() => {
+            let on_it =
+                |pod: &&crate::cluster::WorkPod| !claim.node.is_empty() && pod.node.as_ref() == Some(&claim.node);
+            let strangers =
+                cluster.pods.iter().filter(|(_, pod)| on_it(pod)).map(|(name, _)| name.to_string()).collect();
+            Reapable::Exists { uid: claim.meta.uid.to_string(), created: claim.meta.created, strangers }
+        }
+        _ => Reapable::Gone,
+    }
+}
