@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use noderotation_cluster::api::{Api, Selectors};
-use noderotation_cluster::error::Error;
+use noderotation_cluster::error::{Error, with_causes};
 use noderotation_cluster::objects::{Cached, amounts};
 use noderotation_cluster::watch::EventHandler;
 use noderotation_rotation::caches::{CacheOf, Caches as State};
+use noderotation_rotation::drainable::{self, Budget, Evictee, Obstacle};
 use noderotation_rotation::pass::Answer;
 use noderotation_rotation::size::{NodeLoad, Role, role};
 use noderotation_rotation::step::LiveRead;
@@ -42,7 +44,9 @@ pub async fn read(api: &Api, caches: &Caches, namespace: &str, wanted: &LiveRead
             );
             Answer::Surge { placeholder: placeholder?, node: node? }
         }
-        LiveRead::NodeLoad { claim, node, .. } => Answer::NodeLoad(load(api, claim, node).await?),
+        LiveRead::NodeLoad { claim, node, is_drain_unbounded, .. } => {
+            Answer::NodeLoad(load(api, claim, node, *is_drain_unbounded).await?)
+        }
         LiveRead::Nomination { placeholder } => Answer::Nomination(nomination(api, namespace, placeholder).await?),
         LiveRead::SurgeClaim(name) => Answer::SurgeClaim(reapable(api, caches, name).await?),
     })
@@ -77,8 +81,8 @@ async fn find<T: for<'de> Deserialize<'de>>(api: &Api, object: ObjectRef<'_>) ->
     }
 }
 
-/// What runs on a node and what its claim can hold.
-async fn load(api: &Api, claim: &str, node: &str) -> Result<NodeLoad, Error> {
+/// What runs on a node, what its claim can hold and, where that is to be judged, whether its drain would end.
+async fn load(api: &Api, claim: &str, node: &str, is_drain_unbounded: bool) -> Result<NodeLoad, Error> {
     #[derive(Deserialize)]
     struct RawClaim {
         #[serde(default)]
@@ -123,8 +127,10 @@ async fn load(api: &Api, claim: &str, node: &str) -> Result<NodeLoad, Error> {
         ..NodeLoad::default()
     };
     let mut volumes = Vec::new();
+    let mut evictees = Vec::new();
     for_each_pod(api, node, |pod| {
         load.count(&pod);
+        evictees.extend(is_drain_unbounded.then(|| Evictee::of(&pod)).flatten());
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         volumes.extend(NodeLoad::volume_claims(&pod).into_iter().map(|name| (namespace.clone(), name)));
     })
@@ -132,7 +138,27 @@ async fn load(api: &Api, claim: &str, node: &str) -> Result<NodeLoad, Error> {
     for (namespace, name) in volumes {
         load.volume_zones.extend(volume_zones(api, &namespace, &name).await?);
     }
+    load.obstacle = obstacle(api, &evictees).await?;
     Ok(load)
+}
+
+/// Whether one of these Pods would never leave. A missing right is an answer, since the pool's other claims may go without.
+async fn obstacle(api: &Api, evictees: &[Evictee]) -> Result<Option<Obstacle>, Error> {
+    match budgets(api, evictees).await {
+        Ok(budgets) => Ok(drainable::obstacle(evictees, &budgets)),
+        Err(error) if error.is_forbidden() => Ok(Some(Obstacle::BudgetsUnreadable(with_causes(&error)))),
+        Err(error) => Err(error),
+    }
+}
+
+/// The PodDisruptionBudgets of these Pods' namespaces; without Pods no request.
+async fn budgets(api: &Api, evictees: &[Evictee]) -> Result<Vec<Budget>, Error> {
+    let mut budgets = Vec::new();
+    for namespace in drainable::namespaces(evictees) {
+        let each = |budget: PodDisruptionBudget| budgets.push(Budget::of(&budget));
+        api.list(Kind::PodDisruptionBudget, Some(namespace), &Selectors::default(), each).await?;
+    }
+    Ok(budgets)
 }
 
 /// Lists the Pods of a Node page by page; none is kept.

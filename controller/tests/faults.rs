@@ -31,6 +31,8 @@ use tokio_util::sync::CancellationToken;
 const POOL: &str = "/apis/karpenter.sh/v1/nodepools/api";
 const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/old";
 const NODE: &str = "/api/v1/nodes/node-old";
+const POD: &str = "/api/v1/namespaces/shop/pods/db-0";
+const BUDGETS: &str = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets";
 const ORPHAN: &str = "/api/v1/namespaces/ns/pods/surge-old";
 
 /// What goes wrong with the next write whose path and body contain these.
@@ -62,6 +64,10 @@ struct Server {
     version: u64,
     faults: Vec<Fault>,
     writes: Vec<String>,
+    /// The PodDisruptionBudgets of the namespace `shop`; `None`: they may not be listed.
+    budgets: Option<Vec<Value>>,
+    /// How often those were listed.
+    budget_lists: usize,
     /// The `Retry-After` of the answer at hand.
     retry_after: Option<u64>,
 }
@@ -91,6 +97,13 @@ impl Server {
     }
 
     fn answer(&mut self, method: &str, path: &str, query: &str, body: &Value) -> (u16, Value) {
+        if method == "GET" && path == BUDGETS {
+            self.budget_lists += 1;
+            return match &self.budgets {
+                Some(budgets) => (200, json!({"metadata": {}, "items": budgets})),
+                None => (403, status(403)),
+            };
+        }
         if method == "GET" {
             return match self.objects.get(path) {
                 Some(object) => (200, object.clone()),
@@ -213,12 +226,7 @@ impl Scene {
             "metadata": {"name": "api", "uid": "uid-api", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {}},
             "spec": {"template": {"spec": {"expireAfter": "336h", "terminationGracePeriod": "1h"}}},
         }));
-        let born = Timestamp::now() - jiff::SignedDuration::from_hours(335);
-        server.put(CLAIM, json!({
-            "metadata": {"name": "old", "uid": "uid-old", "creationTimestamp": born.to_string(), "labels": labels, "annotations": {}},
-            "spec": {"expireAfter": "336h", "terminationGracePeriod": "1h"},
-            "status": {"nodeName": "node-old", "conditions": [{"type": "Ready", "status": "True"}]},
-        }));
+        server.put(CLAIM, claim(335));
         server.put(
             NODE,
             json!({
@@ -326,6 +334,19 @@ impl Scene {
     fn count(&self, reason: &str) -> usize {
         self.told.iter().filter(|r| **r == reason).count()
     }
+}
+
+/// The NodeClaim `old`, this many hours old.
+fn claim(hours: i64) -> Value {
+    let born = Timestamp::now() - jiff::SignedDuration::from_hours(hours);
+    json!({
+        "metadata": {
+            "name": "old", "uid": "uid-old", "creationTimestamp": born.to_string(), "annotations": {},
+            "labels": {"karpenter.sh/nodepool": "api", "kubernetes.io/hostname": "node-old"},
+        },
+        "spec": {"expireAfter": "336h", "terminationGracePeriod": "1h"},
+        "status": {"nodeName": "node-old", "conditions": [{"type": "Ready", "status": "True"}]},
+    })
 }
 
 fn fault(path: &'static str, body: &'static str, what: What) -> Vec<Fault> {
@@ -497,4 +518,71 @@ async fn what_a_live_read_did_not_find_leaves_the_caches() {
     scene.until_told("RotationExpired").await;
     assert!(scene.reconciler.caches.lock().claim("old").is_none());
     assert!(scene.reconciler.caches.lock().claims_of("api").is_empty());
+}
+
+/// A scene whose Node runs the Pod `shop/db-0` under these PodDisruptionBudgets; `grace`: the claim's
+/// `terminationGracePeriod`.
+async fn with_a_pod_under(budgets: Option<Vec<Value>>, grace: Option<&str>) -> Scene {
+    let scene = Scene::prepare(Vec::new()).await;
+    {
+        let mut server = scene.server.lock().unwrap();
+        server.budgets = budgets;
+        server.put(
+            POD,
+            json!({
+                "metadata": {"name": "db-0", "namespace": "shop", "labels": {"app": "db"}},
+                "spec": {"nodeName": "node-old", "containers": []},
+                "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+            }),
+        );
+        let mut claim = claim(335);
+        claim["spec"]["terminationGracePeriod"] = grace.map_or(Value::Null, Into::into);
+        server.put(CLAIM, claim);
+        scene.reconciler.caches.apply(NodeClaim::read(&server.objects[CLAIM].to_string()).unwrap());
+    }
+    tokio::spawn(scene.reconciler.clone().work());
+    scene
+}
+
+fn budget(max_unavailable: u32) -> Value {
+    json!({
+        "metadata": {"name": "db", "namespace": "shop", "generation": 1},
+        "spec": {"maxUnavailable": max_unavailable, "selector": {"matchLabels": {"app": "db"}}},
+        "status": {"observedGeneration": 1, "expectedPods": 1, "desiredHealthy": 1_u32.saturating_sub(max_unavailable)},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_would_never_end_is_not_begun_and_is_judged_anew_each_time() {
+    let mut scene = with_a_pod_under(Some(vec![budget(0)]), None).await;
+    scene.until_told("Undrainable").await;
+    {
+        let mut server = scene.server.lock().unwrap();
+        assert_eq!(server.annotation(POOL, "active-rotation"), None);
+        assert_eq!(server.objects[CLAIM]["metadata"]["annotations"], json!({}));
+        assert_eq!(server.objects[NODE]["spec"], json!({}), "cordoned");
+        server.budgets = Some(vec![budget(1)]);
+    }
+    scene.reconciler.queue.trigger("api");
+    scene.until_reserved().await;
+    assert_eq!(scene.count("Undrainable"), 1, "{:?}", scene.told);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_grace_period_no_budget_is_read() {
+    let mut scene = with_a_pod_under(None, Some("1h")).await;
+    scene.until_reserved().await;
+    assert_eq!(scene.server.lock().unwrap().budget_lists, 0);
+    assert_eq!(scene.count("BudgetsUnreadable"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_right_to_list_budgets_the_pass_goes_on_and_says_so() {
+    let mut scene = with_a_pod_under(None, None).await;
+    scene.until_told("BudgetsUnreadable").await;
+    let metrics = scene.reconciler.metrics.clone();
+    scene.until("a clean pass", |_| metrics.render().contains("reconcile_total{result=\"success\"} ")).await;
+    let server = scene.server.lock().unwrap();
+    assert_eq!(server.annotation(POOL, "active-rotation"), None);
+    assert!(server.budget_lists > 0);
 }

@@ -128,6 +128,8 @@ fn told_as(reason: &Reason) -> Told<'_> {
         Reason::InsufficientHeadroom { .. } | Reason::HeadroomTight { .. } => on_pool("InsufficientHeadroom"),
         Reason::DrainStuck { .. } => on_pool("DrainStuck"),
         Reason::SurgeZoneConflict { claim, .. } => on_claim("SurgeZoneConflict", claim),
+        Reason::Undrainable { claim, .. } => on_claim("Undrainable", claim),
+        Reason::BudgetsUnreadable { claim, .. } => on_claim("BudgetsUnreadable", claim),
         Reason::RequestNotMet { claim, .. } => on_claim("RequestNotMet", claim),
         Reason::SurgeUnschedulable { claim, .. } => on_claim("SurgeUnschedulable", claim),
         Reason::MalformedAnnotation { object, key, .. } => Told::Log { topic: format!("malformed {object} {key}") },

@@ -6,7 +6,7 @@
 //!    │          governance lost│──▶ governance_lost   roll back, then clear the anchor                     §8
 //!    │             window edge │──▶ window_edge       stamp, defer, settled, missed                        §8 (0)
 //!    │                  anchor │──▶ advance/          pending ▸ draining ▸ completed,  failed,  expired    §8 (1), §9
-//!    │               no anchor └──▶ start             gates, pick, headroom, anchor                        §8 (2–6)
+//!    │               no anchor └──▶ start             gates, pick, drain, headroom, anchor                 §8 (2–6)
 //!    └── the answer to the one read or write of the step
 //! ```
 //!
@@ -34,6 +34,7 @@ pub mod caches;
 mod context;
 pub mod cordon;
 pub mod decide;
+pub mod drainable;
 pub mod event_dedup;
 pub mod gates;
 mod governance_lost;

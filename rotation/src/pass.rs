@@ -14,7 +14,8 @@ use crate::size::NodeLoad;
 use crate::step::{Act, LiveRead, Step, Write};
 use crate::world::{Reapable, World};
 
-/// A pass ends after so many steps, whatever they are. A whole rotation has fewer.
+/// A pass ends after so many steps. A whole rotation has fewer. Reads of what runs on a candidate's Node do not count: there
+/// is one for each candidate at most, and a row of candidates that cannot go must not hide one that can.
 pub const MAX_STEPS: usize = 40;
 
 /// After so many conflicts in a row a pass ends as if it had failed.
@@ -160,7 +161,10 @@ impl Pass {
         }
         match self.decide(now) {
             None => self.end(PassResult::Success, now),
-            Some(Step::Read(read)) => Next::Read(read),
+            Some(Step::Read(read)) => {
+                self.steps -= usize::from(matches!(read, LiveRead::NodeLoad { .. }));
+                Next::Read(read)
+            }
             Some(Step::Write(act)) if self.conflicted.as_ref().is_some_and(|lost| !is_same_step(lost, &act)) => {
                 self.end(PassResult::Conflict, now)
             }

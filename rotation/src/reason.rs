@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::duration::human;
 use noderotation_shared::feasibility::Code;
 use noderotation_shared::governance::Ungoverned;
+use noderotation_shared::kind::Kind;
 use noderotation_shared::selection::Ineligible;
 use strum::IntoStaticStr;
 
@@ -80,6 +81,24 @@ pub enum Reason {
         claim: ClaimId,
         /// Which volumes and zones.
         message: String,
+    },
+    /// The candidate's drain would never end (§9.7).
+    Undrainable {
+        /// The candidate.
+        claim: ClaimId,
+        /// The namespace and name of the Pod that would hold it.
+        pod: String,
+        /// What keeps that Pod.
+        why: String,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// Whether the candidate's drain would end cannot be judged: the right to list PodDisruptionBudgets is missing (§9.7).
+    BudgetsUnreadable {
+        /// The candidate.
+        claim: ClaimId,
+        /// What the API server said.
+        why: String,
     },
     /// The placeholder is still unschedulable though a Node should have come by now.
     SurgeUnschedulable {
@@ -199,6 +218,15 @@ impl fmt::Display for Reason {
                 "NodeClaim {claim} itself has {capacity} {resource}, but only {remaining} is left under the NodePool's limit: Karpenter may find no instance type that fits"
             ),
             Self::SurgeZoneConflict { claim, message } => write!(f, "NodeClaim {claim}: {message}"),
+            Self::Undrainable { claim, pod, why, remedy } => write!(
+                f,
+                "NodeClaim {claim} has no terminationGracePeriod, and Pod {pod} would hold its drain for ever: {why}; {remedy}, or set spec.template.spec.terminationGracePeriod on the NodePool for new nodes"
+            ),
+            Self::BudgetsUnreadable { claim, why } => write!(
+                f,
+                "NodeClaim {claim} has no terminationGracePeriod, and whether its drain would end cannot be judged: {why}; grant the controller's service account list on {}, as the chart's ClusterRole does",
+                Kind::PodDisruptionBudget.resource()
+            ),
             Self::SurgeUnschedulable { claim, message } => {
                 write!(f, "the placeholder of NodeClaim {claim} is not schedulable: {message}")
             }

@@ -10,6 +10,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as RawQuantity;
 use noderotation_shared::keys;
 use noderotation_shared::quantity::{Quantity, Resources};
 
+use crate::drainable::Obstacle;
+
 /// What runs on a candidate's node, read on demand and dropped with the pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeLoad {
@@ -27,6 +29,8 @@ pub struct NodeLoad {
     pub daemons: Resources,
     /// The zones that each bound volume of the moving Pods allows, with the volume's name.
     pub volume_zones: Vec<(String, Vec<String>)>,
+    /// Why the drain would never end (§9.7); `None` where it would, or where the read was not to judge that.
+    pub obstacle: Option<Obstacle>,
 }
 
 /// What a Pod is to a drain.
@@ -42,20 +46,28 @@ pub enum Role {
 
 /// What this Pod is to a drain of its node.
 pub fn role(pod: &Pod) -> Role {
-    let meta = &pod.metadata;
-    let finished = matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"));
-    let annotated = |key| meta.annotations.as_ref().is_some_and(|a| a.contains_key(key));
-    let owned_by = |kind| meta.owner_references.iter().flatten().any(|o| o.controller == Some(true) && o.kind == kind);
-    let is_placeholder = meta.labels.as_ref().is_some_and(|l| l.contains_key(keys::SURGE_FOR));
-    if finished || is_placeholder || annotated("kubernetes.io/config.mirror") || owned_by("Node") {
+    if is_left_alone(pod) {
         Role::Stays
-    } else if owned_by("DaemonSet") {
+    } else if is_owned_by(pod, "DaemonSet") {
         Role::Daemon
     } else if pod.spec.as_ref().is_some_and(is_pinned) {
         Role::Stays
     } else {
         Role::Moves
     }
+}
+
+/// Whether no drain concerns itself with this Pod: it is finished, a mirror of a static Pod, or a placeholder.
+pub(crate) fn is_left_alone(pod: &Pod) -> bool {
+    let meta = &pod.metadata;
+    let is_finished = matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"));
+    let is_mirror = meta.annotations.as_ref().is_some_and(|a| a.contains_key("kubernetes.io/config.mirror"));
+    let is_placeholder = meta.labels.as_ref().is_some_and(|l| l.contains_key(keys::SURGE_FOR));
+    is_finished || is_mirror || is_placeholder || is_owned_by(pod, "Node")
+}
+
+fn is_owned_by(pod: &Pod, kind: &str) -> bool {
+    pod.metadata.owner_references.iter().flatten().any(|o| o.controller == Some(true) && o.kind == kind)
 }
 
 /// Whether the Pod demands one host by its name, so that it cannot move at all.

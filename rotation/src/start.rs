@@ -1,4 +1,4 @@
-//! Steps 2 to 6: may a rotation start, of which claim, and is there room (§8, §9.4, §9.6)?
+//! Steps 2 to 6: may a rotation start, of which claim, would its drain end, and is there room (§8, §9.4, §9.6, §9.7)?
 
 use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::feasibility::rotation_bound;
@@ -9,6 +9,7 @@ use noderotation_shared::selection::{self, Eligibility, RotationState};
 
 use crate::announcement::{Announcement, ClaimId};
 use crate::context::Context;
+use crate::drainable::Obstacle;
 use crate::gates::{self, Closed};
 use crate::headroom::{self, Headroom};
 use crate::patch::{act, cleared_anchor, pool_patch};
@@ -22,16 +23,17 @@ pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy, eligibili
     let closed = gates::closed(ctx.world, governing, ctx.now);
     ctx.explain(&closed);
     report_unmet_requests(ctx, &closed);
-    for (claim, eligibility) in candidates(ctx, governing, eligibilities, &closed) {
+    let candidates = candidates(ctx, governing, eligibilities, &closed);
+    if candidates.is_empty() && closed.is_empty() {
+        ctx.because(Reason::NoCandidate);
+    }
+    for (claim, eligibility) in candidates {
         match room_for(ctx, governing, claim) {
             Room::Unknown(read) => return Some(Step::Read(read)),
             Room::None => return None,
             Room::NotForThis => {}
             Room::Enough { fallback } => return Some(anchor(ctx, governing, claim, eligibility, fallback)),
         }
-    }
-    if closed.is_empty() {
-        ctx.because(Reason::NoCandidate);
     }
     None
 }
@@ -82,7 +84,7 @@ pub(crate) enum Room {
     Unknown(LiveRead),
     /// The NodePool's limits leave none: nothing starts.
     None,
-    /// This claim's volumes contradict each other: another claim may go.
+    /// This claim cannot go, for a reason of its own: another claim may.
     NotForThis,
     /// There is room, or the fallback needs none.
     Enough {
@@ -91,21 +93,30 @@ pub(crate) enum Room {
     },
 }
 
-/// The forceful-fallback test, then headroom.
+/// Whether the drain would end, the forceful-fallback test, then headroom.
 pub(crate) fn room_for(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &NodeClaim) -> Room {
     let late = too_late_for_surge_after(governing, claim);
-    if late.is_some_and(|at| at < ctx.now) {
+    let is_late = late.is_some_and(|at| at < ctx.now);
+    // with a terminationGracePeriod every drain ends, and the fallback needs no replacement: there is nothing to read
+    if is_late && claim.termination_grace_period.is_some() {
         return Room::Enough { fallback: true };
     }
     let Some(load) = ctx.world.load_of(claim) else { return Room::Unknown(LiveRead::load_of(claim)) };
+    if let Some(obstacle) = &load.obstacle {
+        cannot_go(ctx, claim, undrainable(claim, obstacle));
+        return Room::NotForThis;
+    }
+    if is_late {
+        return Room::Enough { fallback: true };
+    }
     if let Err(conflict) = placeholder::zones(&governing.policy.surge, load, &ctx.world.pool) {
-        ctx.because(Reason::SurgeZoneConflict { claim: ClaimId::of(claim), message: conflict.0 });
+        cannot_go(ctx, claim, Reason::SurgeZoneConflict { claim: ClaimId::of(claim), message: conflict.0 });
         return Room::NotForThis;
     }
     let sized = size::size(load, governing.policy.surge.whole_node_reservation);
     match headroom::check(ctx.world, claim, &sized.requests) {
         Headroom::Short(why) => {
-            ctx.because(why);
+            cannot_go(ctx, claim, why);
             // with the fallback it goes without a replacement once there is no time left for one
             if let Some(at) = late {
                 ctx.wake(plus(at, SignedDuration::from_nanos(1)));
@@ -117,6 +128,23 @@ pub(crate) fn room_for(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim
             Room::Enough { fallback: false }
         }
         Headroom::Enough => Room::Enough { fallback: false },
+    }
+}
+
+/// Says why a claim cannot go, also to whoever has requested its rotation.
+fn cannot_go(ctx: &mut Context<'_>, claim: &NodeClaim, reason: Reason) {
+    if claim.request().is_some() {
+        ctx.because(Reason::RequestNotMet { claim: ClaimId::of(claim), why: reason.to_string() });
+    }
+    ctx.because(reason);
+}
+
+/// §9.7: its drain is not known to end.
+fn undrainable(claim: &NodeClaim, obstacle: &Obstacle) -> Reason {
+    let claim = ClaimId::of(claim);
+    match obstacle.clone() {
+        Obstacle::Pod { pod, why, remedy } => Reason::Undrainable { claim, pod, why, remedy },
+        Obstacle::BudgetsUnreadable(why) => Reason::BudgetsUnreadable { claim, why },
     }
 }
 

@@ -46,6 +46,8 @@ pub enum LiveRead {
         uid: String,
         /// Its Node.
         node: String,
+        /// It has no `terminationGracePeriod`: whether its drain would end is to be judged, too (§9.7).
+        is_drain_unbounded: bool,
     },
     /// The placeholder and its host, before the point of no return.
     Surge {
@@ -67,7 +69,12 @@ impl LiveRead {
     /// What runs on this candidate's Node.
     pub(crate) fn load_of(candidate: &NodeClaim) -> Self {
         let meta = &candidate.meta;
-        Self::NodeLoad { claim: meta.name.to_string(), uid: meta.uid.to_string(), node: candidate.node.to_string() }
+        Self::NodeLoad {
+            claim: meta.name.to_string(),
+            uid: meta.uid.to_string(),
+            node: candidate.node.to_string(),
+            is_drain_unbounded: candidate.termination_grace_period.is_none(),
+        }
     }
 }
 

@@ -32,6 +32,8 @@ pub enum Kind {
     PersistentVolume,
     /// `PersistentVolumeClaim`, for its volume.
     PersistentVolumeClaim,
+    /// `PodDisruptionBudget`, which may hold a drain for ever.
+    PodDisruptionBudget,
     /// `MutatingWebhookConfiguration`, whose `caBundle` is kept.
     MutatingWebhookConfiguration,
     /// `ValidatingWebhookConfiguration`, whose `caBundle` is kept.
@@ -55,6 +57,7 @@ impl Kind {
             Self::Deployment => ("Deployment", "apps", "v1", "deployments"),
             Self::PersistentVolume => ("PersistentVolume", "", "v1", "persistentvolumes"),
             Self::PersistentVolumeClaim => ("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims"),
+            Self::PodDisruptionBudget => ("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
             Self::MutatingWebhookConfiguration => {
                 ("MutatingWebhookConfiguration", ADMISSION, "v1", "mutatingwebhookconfigurations")
             }
@@ -152,6 +155,10 @@ mod tests {
         assert_eq!(Kind::Pod.collection(Some("ns")), "/api/v1/namespaces/ns/pods");
         assert_eq!(Kind::NodeClaim.collection(None), "/apis/karpenter.sh/v1/nodeclaims");
         assert_eq!(Kind::Lease.collection(Some("ns")), "/apis/coordination.k8s.io/v1/namespaces/ns/leases");
+        assert_eq!(
+            Kind::PodDisruptionBudget.collection(Some("ns")),
+            "/apis/policy/v1/namespaces/ns/poddisruptionbudgets"
+        );
         assert_eq!(Kind::RotationPolicy.api_version(), "noderotation.io/v1alpha1");
         assert_eq!(
             (Kind::Node.api_version(), Kind::NodePool.resource()),

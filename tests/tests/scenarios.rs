@@ -125,6 +125,68 @@ async fn a_budget_holds_the_drain_and_nothing_else_starts_in_that_pool() {
     }
 }
 
+/// Without a `terminationGracePeriod` a budget that never allows a disruption would hold the drain for ever, and the pool
+/// with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_would_never_drain_is_left_alone_and_the_others_go() {
+    let product = Product::install().await.unwrap();
+    let rig = &product.rig;
+    node_pool("api").grace(None).apply(rig).unwrap();
+    let claim_of = async |app: &str| {
+        deployment(app, "api", 1).cpu("1200m").apply(rig).unwrap();
+        let pods = world::settled(rig, app, 1).await.unwrap();
+        let claims = world::claims(rig, "api").await.unwrap();
+        let own = claims.iter().find(|claim| claim["status"]["nodeName"] == pods[0]["spec"]["nodeName"]);
+        world::name(own.unwrap())
+    };
+    // the older one would go first
+    let held = claim_of("held").await;
+    let free = claim_of("free").await;
+    assert_ne!(held, free);
+    budget(rig, "held", &json!({"maxUnavailable": 0})).unwrap();
+    budget(rig, "free", &json!({"maxUnavailable": 1})).unwrap();
+    for claim in [&held, &free] {
+        request(&product, claim).await;
+    }
+    let controller = product.start_leader().await.unwrap();
+    rig.apply(&world::policy("api")).unwrap();
+
+    let note = world::event(rig, "Undrainable", &held).await.unwrap();
+    assert!(
+        note.contains("Pod default/held-")
+            && note.contains("PodDisruptionBudget default/held allows no disruption (maxUnavailable: 0)")
+            && note.contains("spec.template.spec.terminationGracePeriod"),
+        "{note}"
+    );
+    let unmet = world::event(rig, "RequestNotMet", &held).await.unwrap();
+    assert!(unmet.contains("PodDisruptionBudget default/held"), "{unmet}");
+    world::rotated(rig, "api", &free).await.unwrap();
+    world::settled(rig, "free", 1).await.unwrap();
+    assert_eq!(world::events(rig, "Undrainable", &free).await.unwrap(), Vec::<String>::new());
+
+    let before = passes(&controller).await;
+    rig.kubectl(&["label", "nodepool", "api", "test=look"]).unwrap();
+    looked(&product, &controller, before).await;
+    let claim = rig.get(&format!("/apis/karpenter.sh/v1/nodeclaims/{held}")).await.unwrap();
+    assert!(claim["metadata"]["deletionTimestamp"].is_null());
+    let node = rig.get(&format!("/api/v1/nodes/{}", claim["status"]["nodeName"].as_str().unwrap())).await.unwrap();
+    assert!(node["spec"]["unschedulable"].is_null(), "cordoned");
+    let touched = [&held, &world::name(&node)];
+    let writes: Vec<String> = audit::rotation(rig)
+        .unwrap()
+        .iter()
+        .filter(|write| touched.iter().any(|name| **name == write.name))
+        .map(audit::Write::brief)
+        .collect();
+    assert_eq!(writes, Vec::<String>::new());
+
+    // once a disruption is allowed it goes like any other
+    budget(rig, "held", &json!({"maxUnavailable": 1})).unwrap();
+    rig.kubectl(&["label", "nodepool", "api", "test=again", "--overwrite"]).unwrap();
+    world::rotated(rig, "api", &held).await.unwrap();
+    world::settled(rig, "held", 1).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_room_under_the_limits_nothing_starts() {
     let product = Product::install().await.unwrap();

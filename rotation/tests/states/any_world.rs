@@ -17,6 +17,7 @@ enum Mess {
     Deleted(u8),
     Placeholder(String, String),
     Gone(u8),
+    Undrainable,
     Lost(u8),
 }
 
@@ -50,6 +51,7 @@ fn mess() -> impl Strategy<Value = Mess> {
         (0u8..4).prop_map(Mess::Deleted),
         (text(), text()).prop_map(|(n, p)| Mess::Placeholder(n, p)),
         (0u8..3).prop_map(Mess::Gone),
+        Just(Mess::Undrainable),
         (0u8..6).prop_map(Mess::Lost),
     ]
 }
@@ -83,6 +85,7 @@ proptest! {
                 }
                 Mess::Gone(0) => { c.claims.remove("old"); }
                 Mess::Gone(_) => { c.nodes.remove("node-old"); }
+                Mess::Undrainable if c.claims.contains_key("old") => c.never_drains("old"),
                 Mess::Lost(0) => c.lost = Some(Ungoverned::NoMatch),
                 _ => {}
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use noderotation_rotation::announcement::Announcement;
+use noderotation_rotation::drainable::Obstacle;
 use noderotation_rotation::pass::{Answer, ApiObject, Next, Pass, PassEnd, PassResult, Written};
 use noderotation_rotation::patch::Patch;
 use noderotation_rotation::size::NodeLoad;
@@ -53,6 +54,8 @@ pub struct Cluster {
     /// A new node takes the placeholder at once.
     pub provisions: bool,
     pub load: NodeLoad,
+    /// Why the drain of a claim's Node would never end, by the claim's name.
+    pub obstacles: BTreeMap<&'static str, Obstacle>,
     /// Pods of others that a live read finds on a surge claim's Node.
     pub strangers: Vec<String>,
 }
@@ -118,6 +121,7 @@ impl Cluster {
             told: Vec::new(),
             done: Vec::new(),
             provisions: true,
+            obstacles: BTreeMap::new(),
             load: NodeLoad { moving: cpu("1"), pods: 1, allocatable: Some(cpu("4")), ..NodeLoad::default() },
             strangers: Vec::new(),
         }
@@ -205,7 +209,10 @@ impl Cluster {
             LiveRead::NodeClaim(name) => Answer::NodeClaim(self.claims.get(name).cloned()),
             LiveRead::Node(name) => Answer::Node(self.nodes.get(name).cloned()),
             LiveRead::Placeholder(name) => Answer::Placeholder(placeholder().filter(|p| *p.meta.name == **name)),
-            LiveRead::NodeLoad { .. } => Answer::NodeLoad(self.load.clone()),
+            LiveRead::NodeLoad { claim, is_drain_unbounded, .. } => {
+                let obstacle = self.obstacles.get(claim.as_str()).filter(|_| *is_drain_unbounded).cloned();
+                Answer::NodeLoad(NodeLoad { obstacle, ..self.load.clone() })
+            }
             LiveRead::Surge { placeholder: name, node } => Answer::Surge {
                 placeholder: placeholder().filter(|p| *p.meta.name == **name),
                 node: self.nodes.get(node).cloned(),
@@ -292,6 +299,13 @@ impl Cluster {
         let placeholder = self.placeholder.as_mut().unwrap();
         placeholder.node = "node-new".into();
         placeholder.phase = "Running".into();
+    }
+
+    /// A Pod on this claim's Node would never leave, and the claim has no `terminationGracePeriod`.
+    pub fn never_drains(&mut self, name: &'static str) {
+        let (pod, why) = ("shop/db-0".to_owned(), "PodDisruptionBudget shop/db allows no disruption".to_owned());
+        self.obstacles.insert(name, Obstacle::Pod { pod, why, remedy: "let it allow one" });
+        self.claims.get_mut(name).unwrap().termination_grace_period = None;
     }
 
     /// The drain of a claim ends.

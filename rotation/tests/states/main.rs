@@ -11,5 +11,6 @@ mod retry;
 mod stale_view;
 mod start;
 mod taken_away;
+mod undrainable;
 mod whole_rotation;
 mod window_edge;

@@ -31,7 +31,7 @@ fn a_retry_passes_every_gate_again() {
     assert_eq!(c.done[0], "retry");
     let mut suspended = spec();
     suspended["suspend"] = json!(true);
-    let gates: [(&str, Close<'_>); 9] = [
+    let gates: [(&str, Close<'_>); 10] = [
         ("stale", &|c| c.stale = true),
         ("draining", &|c| c.set_claim("young", keys::STATE, "draining")),
         ("static", &|c| c.pool.is_static = true),
@@ -41,6 +41,7 @@ fn a_retry_passes_every_gate_again() {
         ("cooldown", &|c| c.set_pool(keys::LAST_ROTATION_AT, "2026-12-04T17:55:00Z")),
         ("failure pause", &|c| c.set_pool(keys::LAST_FAILURE_AT, "2026-12-04T17:55:00Z")),
         ("headroom", &|c| c.pool.limits = cpu("8500m")),
+        ("a drain that would never end", &|c| c.never_drains("old")),
     ];
     let mut closed: Vec<(&str, Cluster)> = Vec::new();
     for (gate, close) in gates {

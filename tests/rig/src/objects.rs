@@ -48,7 +48,13 @@ impl NodePool {
 
     /// Sets `terminationGracePeriod` (default 1h); `None` removes it.
     pub fn grace(mut self, text: Option<&str>) -> Self {
-        self.template("terminationGracePeriod", text.map_or(Value::Null, Into::into));
+        match (text, self.0["spec"]["template"]["spec"].as_object_mut()) {
+            (Some(text), _) => self.template("terminationGracePeriod", text.into()),
+            // the API server refuses a null
+            (None, fields) => {
+                fields.and_then(|fields| fields.remove("terminationGracePeriod"));
+            }
+        }
         self
     }
 
