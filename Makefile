@@ -72,8 +72,8 @@ rig-tests: build ## Tests on a real control plane
 	cargo test --locked -p noderotation-tests -- --test-threads $(RIG_JOBS)
 
 simulate: tools ## Histories of the simulator with all faults and a fresh seed (ROTATIONS=20000, SEED=…)
-	cargo build --release --locked -p noderotation-simulator --tests
-	NODEROTATION_ROTATIONS=$(ROTATIONS) NODEROTATION_SEED=$(SEED) cargo test --release --locked -p noderotation-simulator --test histories whatever -- --nocapture
+	cargo build --profile simulation --locked -p noderotation-simulator --tests
+	NODEROTATION_ROTATIONS=$(ROTATIONS) NODEROTATION_SEED=$(SEED) cargo test --profile simulation --locked -p noderotation-simulator --test histories whatever -- --nocapture
 
 vectors: tools ## The vector tests alone; NODEROTATION_VECTORS names another folder with the same files
 	cargo test --locked -p noderotation-shared --test vectors

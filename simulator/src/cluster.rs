@@ -137,6 +137,8 @@ pub struct WorkPod {
     pub node: Option<Box<str>>,
     /// Requested CPU, in thousandths.
     pub cpu: i64,
+    /// Since when it bears `karpenter.sh/do-not-disrupt: "true"`.
+    pub protected_since: Option<Timestamp>,
 }
 
 /// Everything that is stored.
@@ -294,6 +296,12 @@ impl Cluster {
     /// CPU requested by what runs on a Node, in thousandths; placeholders aside.
     pub fn used_cpu(&self, node: &str) -> i64 {
         self.pods.values().filter(|pod| pod.node.as_deref() == Some(node)).map(|pod| pod.cpu).sum()
+    }
+
+    /// A Pod on this Node that a drain without a grace period would wait for, for ever.
+    pub fn protected_pod(&self, node: &str) -> Option<(&str, Timestamp)> {
+        let mut on_it = self.pods.iter().filter(|(_, pod)| !node.is_empty() && pod.node.as_deref() == Some(node));
+        on_it.find_map(|(name, pod)| Some((&**name, pod.protected_since?)))
     }
 
     /// CPU that placeholders reserve on a Node, in thousandths.

@@ -77,8 +77,6 @@ pub struct Signals {
     pub lost: BTreeMap<Box<str>, usize>,
     /// When a fit host was last there for a claim.
     fit_host: BTreeMap<Box<str>, Timestamp>,
-    /// The version of the cluster that was looked at last.
-    seen_version: u64,
     /// Requests of each process in the current minute.
     requests: BTreeMap<usize, (i64, u32)>,
 }
@@ -93,12 +91,8 @@ const REQUESTS_PER_MINUTE: u32 = 900;
 /// How long a change of a policy may stay unseen: a view this old starts nothing.
 const UNSEEN: SignedDuration = SignedDuration::from_mins(6);
 
-/// After every event.
+/// After every event that has changed something.
 pub fn always(sim: &mut Sim) {
-    if sim.cluster.version() == sim.signals.seen_version {
-        return;
-    }
-    sim.signals.seen_version = sim.cluster.version();
     let anchored = sim.cluster.pools.iter().filter_map(|pool| pool.anchor().map(Box::<str>::from));
     let fit: Vec<_> = anchored
         .filter(|anchor| sim.cluster.claims.get(anchor).is_some_and(|claim| has_fit_host(&sim.cluster, claim)))
@@ -193,6 +187,8 @@ fn starts(sim: &Sim, request: &Request, act: &Act, pool_name: &str) -> Option<Vi
         "in a static NodePool"
     } else if pool.meta.deleted.is_some() {
         "in a NodePool that is being deleted"
+    } else if claim.is_some_and(|claim| would_never_drain(sim, claim, request.sent)) {
+        "although its drain would never end"
     } else if sim.is_suspended_since(plus(request.sent, -UNSEEN)) {
         "while its policy was suspended"
     } else if is_requested_now {
@@ -214,6 +210,13 @@ fn in_flight(sim: &Sim, pool: &NodePool) -> Option<Box<str>> {
     let draining =
         sim.cluster.claims.iter().find(|c| c.pool == pool.meta.name && sim.signals.deleted.contains_key(&c.meta.name));
     pool.anchor().map(Box::from).or_else(|| draining.map(|claim| claim.meta.name.clone()))
+}
+
+/// Without a grace period, a Pod that may not be evicted and has been there for a while.
+fn would_never_drain(sim: &Sim, claim: &NodeClaim, sent: Timestamp) -> bool {
+    let before = plus(sent, SignedDuration::from_secs(-60));
+    let is_unbounded = claim.termination_grace_period.is_none() && !sim.scheduled_since(&claim.node, before);
+    is_unbounded && sim.cluster.protected_pod(&claim.node).is_some_and(|(_, since)| since < before)
 }
 
 fn is_frozen(pool: &NodePool, now: Timestamp) -> bool {

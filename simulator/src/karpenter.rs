@@ -222,6 +222,10 @@ pub fn drain(sim: &mut Sim, claim: &str) {
         let at = bound.map_or(sim.pdb_holds_until, |at| at.min(sim.pdb_holds_until));
         return sim.after(at, Event::Drains(claim.into()));
     }
+    if sim.cluster.protected_pod(&node).is_some() && !is_forced {
+        let at = plus(sim.now, SignedDuration::from_mins(5));
+        return sim.after(bound.map_or(at, |bound| bound.min(at)), Event::Drains(claim.into()));
+    }
     // a placeholder with do-not-disrupt stalls the drain until the grace period ends
     let is_stalled = !node.is_empty() && sim.cluster.placeholders.iter().any(|p| p.node == node);
     if is_stalled && !is_forced {
@@ -258,7 +262,8 @@ pub fn existing(sim: &mut Sim, pool: &str, name: &str, age: SignedDuration) {
         ..Node::default()
     });
     for i in 0..3 {
-        let pod = WorkPod { pool: pool.meta.name.clone(), node: Some(node_name.clone()), cpu: 1_000 };
+        let pod =
+            WorkPod { pool: pool.meta.name.clone(), node: Some(node_name.clone()), cpu: 1_000, protected_since: None };
         sim.cluster.pods.insert(format!("pod-{name}-{i}").into(), pod);
     }
     if let Some(e) = pool.expire_after {

@@ -42,7 +42,7 @@ pub fn act(sim: &mut Sim) {
     let node = pick(rng, &sim.cluster.nodes.names());
     let pool = pick(rng, &sim.cluster.pools.names());
     let until = plus(sim.now, SignedDuration::from_mins(rng.i64(1..60)));
-    match rng.u8(0..20) {
+    match rng.u8(0..22) {
         0 => {
             freeze(sim, &pool, Some(&instant::format(until)));
             sim.after(until, Event::LetGo(Hold::Freeze(pool)));
@@ -87,6 +87,7 @@ pub fn act(sim: &mut Sim) {
             policy_is_deleted(sim);
             sim.after(until, Event::LetGo(Hold::NoPolicy));
         }
+        18 | 19 => protect_a_pod(sim, rng, until),
         17 => pool_is_deleted(sim, rng, &pool, until),
         _ => {
             nonsense(sim, rng, &claim, &pool);
@@ -106,6 +107,8 @@ pub enum Hold {
     Cordon(Box<str>),
     /// An operator's do-not-disrupt.
     Mark(Box<str>),
+    /// A Pod's do-not-disrupt.
+    Pod(Box<str>),
     /// The second policy.
     Tie,
     /// The policy that was deleted.
@@ -121,6 +124,11 @@ pub fn let_go(sim: &mut Sim, hold: Hold) {
         Hold::Suspended => suspend(sim, false),
         Hold::Cordon(node) => cordon(sim, &node, false),
         Hold::Mark(node) => mark(sim, &node, None),
+        Hold::Pod(pod) => {
+            if let Some(pod) = sim.cluster.pods.get_mut(&pod) {
+                pod.protected_since = None;
+            }
+        }
         Hold::Tie => tie(sim, false),
         Hold::NoPolicy => {
             sim.tell(|| "operator: applies the policy again".to_owned());
@@ -173,6 +181,17 @@ fn delete_a_placeholder(sim: &mut Sim) {
     if let Some(victim) = sim.cluster.placeholders.names().first() {
         sim.tell(|| format!("operator: deletes placeholder {victim}"));
         sim.cluster.remove_placeholder(victim);
+    }
+}
+
+/// A Pod that nobody may evict; without a grace period the drain of its node would never end.
+fn protect_a_pod(sim: &mut Sim, rng: &mut Rng, until: jiff::Timestamp) {
+    let pod = pick(rng, &sim.cluster.pods.keys().cloned().collect::<Vec<_>>());
+    let now = sim.now;
+    sim.tell(|| format!("operator: do-not-disrupt on Pod {pod}"));
+    if let Some(stored) = sim.cluster.pods.get_mut(&pod) {
+        stored.protected_since = stored.protected_since.or(Some(now));
+        sim.after(until, Event::LetGo(Hold::Pod(pod)));
     }
 }
 
@@ -259,6 +278,9 @@ pub fn calm(sim: &mut Sim) {
     sim.no_capacity_until = now;
     sim.pdb_holds_until = now;
     sim.refused_kind = None;
+    for pod in sim.cluster.pods.values_mut() {
+        pod.protected_since = None;
+    }
     for process in &mut sim.processes {
         process.cut_off_until = now;
         process.paused_until = now;

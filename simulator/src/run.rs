@@ -463,13 +463,17 @@ impl Sim {
                 self.after(until, event);
                 continue;
             }
+            let was_scheduled = matches!(event, Event::Schedule);
             self.happens(event);
-            if self.cluster.version() != self.seen_version {
+            let has_changed = self.cluster.version() != self.seen_version;
+            if has_changed {
                 self.seen_version = self.cluster.version();
                 invariants::always(self);
                 watch::feed(self);
             }
-            self.look_for_work();
+            if has_changed || was_scheduled {
+                self.look_for_work();
+            }
         }
         if self.violation.is_none() {
             self.now = end;

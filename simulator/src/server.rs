@@ -1,6 +1,7 @@
 //! Requests at the API server: what arrives, what it does, what is answered.
 
 use jiff::Timestamp;
+use noderotation_rotation::drainable::Obstacle;
 use noderotation_rotation::pass::{Answer, Written};
 use noderotation_rotation::size::NodeLoad;
 use noderotation_rotation::step::{Act, LiveRead, Write};
@@ -148,7 +149,9 @@ fn answer(cluster: &Cluster, read: &LiveRead) -> Answer {
             placeholder: cluster.placeholders.get(placeholder).map(|o| (**o).clone()),
             node: cluster.nodes.get(node).map(|o| (**o).clone()),
         },
-        LiveRead::NodeLoad { node, .. } => Answer::NodeLoad(load(cluster, node)),
+        LiveRead::NodeLoad { node, is_drain_unbounded, .. } => {
+            Answer::NodeLoad(load(cluster, node, *is_drain_unbounded))
+        }
         LiveRead::Nomination { placeholder } => {
             // Karpenter's event names the claim that it has launched for this Pod
             let pool = cluster.placeholders.get(placeholder).map(|p| p.pool.clone()).unwrap_or_default();
@@ -159,7 +162,12 @@ fn answer(cluster: &Cluster, read: &LiveRead) -> Answer {
     }
 }
 
-fn load(cluster: &Cluster, node: &str) -> NodeLoad {
+fn load(cluster: &Cluster, node: &str, is_drain_unbounded: bool) -> NodeLoad {
+    let obstacle = |(pod, _): (&str, Timestamp)| Obstacle::Pod {
+        pod: pod.to_owned(),
+        why: "bears karpenter.sh/do-not-disrupt".into(),
+        remedy: "remove it",
+    };
     let cpu = |milli: i64| -> Resources {
         Quantity::parse(&format!("{milli}m")).map(|q| ("cpu".to_owned(), q)).into_iter().collect()
     };
@@ -167,6 +175,7 @@ fn load(cluster: &Cluster, node: &str) -> NodeLoad {
         moving: cpu(cluster.used_cpu(node)),
         pods: cluster.pods.values().filter(|p| p.node.as_deref() == Some(node)).count(),
         allocatable: Some(cpu(karpenter::NODE_CPU)),
+        obstacle: cluster.protected_pod(node).filter(|_| is_drain_unbounded).map(obstacle),
         ..NodeLoad::default()
     }
 }

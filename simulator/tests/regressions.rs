@@ -1,0 +1,16 @@
+//! Histories that violated an invariant once, and what was wrong with the product.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+use noderotation_simulator::shrink::report;
+use noderotation_simulator::{Plan, simulate};
+
+fn holds(plan: &Plan) {
+    assert!(simulate(plan).violation.is_none(), "{}", report(plan));
+}
+
+/// A process stood still behind the deletion of a NodeClaim. The answer was taken in after the watch had told that the
+/// claim was gone, and put it back into the cache for ever.
+#[test]
+fn an_answer_after_the_deletion_brings_nothing_back() {
+    holds(&Plan::of_seed(202_320));
+}
