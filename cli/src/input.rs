@@ -2,6 +2,7 @@
 //! input.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use noderotation_shared::admission::ProposedNodePool;
@@ -65,9 +66,7 @@ pub struct PolicyInput {
     /// Where the policy was found.
     pub place: DocumentLocation,
     /// The parsed policy, valid or not.
-    pub stored: StoredPolicy,
-    /// The unparsed `spec`, for comparing selectors.
-    pub spec: Value,
+    pub stored: Arc<StoredPolicy>,
 }
 
 /// A NodePool and where it was found.
@@ -75,7 +74,7 @@ pub struct PoolInput {
     /// Where the NodePool was found.
     pub place: DocumentLocation,
     /// The parsed NodePool, with its problems.
-    pub proposed: ProposedNodePool,
+    pub proposed: Arc<ProposedNodePool>,
 }
 
 /// The objects of all files.
@@ -143,11 +142,11 @@ impl Input {
         if is_a(Kind::RotationPolicy) {
             let name = required_name(object, place)?;
             let spec = object.get("spec").cloned().unwrap_or(Value::Null);
-            let stored = StoredPolicy::read(&name, None, &spec);
-            self.policies.push(PolicyInput { place: place.clone(), stored, spec });
+            let stored = Arc::new(StoredPolicy::read(&name, None, &spec));
+            self.policies.push(PolicyInput { place: place.clone(), stored });
         } else if is_a(Kind::NodePool) {
             required_name(object, place)?;
-            let proposed = ProposedNodePool::read(object, now);
+            let proposed = Arc::new(ProposedNodePool::read(object, now));
             self.pools.push(PoolInput { place: place.clone(), proposed });
         } else {
             self.others += 1;

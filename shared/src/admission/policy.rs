@@ -30,33 +30,53 @@ pub struct PolicyChange<'a> {
     pub new: &'a StoredPolicy,
 }
 
-/// Judges the creation or update of a policy: invalid fields, ties with other policies and static NodePools are refused,
-/// findings (§6) and possible future ties are warnings.
+/// The result of [`judge_policy`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyVerdict {
+    /// Why admission would refuse the policy, one message per problem; empty if it would not.
+    pub refusals: Vec<String>,
+    /// What its author should know although it does not block the policy, findings aside.
+    pub warnings: Vec<String>,
+    /// The findings of §6 for the NodePools that the policy would govern, each naming its pools.
+    pub findings: Vec<String>,
+}
+
+impl From<PolicyVerdict> for Verdict {
+    /// Admission warns of findings (§10).
+    fn from(PolicyVerdict { refusals, mut warnings, findings }: PolicyVerdict) -> Self {
+        warnings.extend(findings);
+        Self { refusals, warnings }
+    }
+}
+
+/// Judges the creation or update of a policy (§10) against the other policies and the NodePools of the index; a policy of
+/// the same name in the index does not count. Invalid fields, new ties and static NodePools are refused; problems that were
+/// there before and possible future ties are warnings. The calendar is evaluated as of `now`.
 pub fn judge_policy(
     index: &PolicyIndex,
     change: PolicyChange<'_>,
     static_pools: StaticPools,
     now: Timestamp,
-) -> Verdict {
+) -> PolicyVerdict {
     let mut verdict = Verdict::default();
     let policy = match &change.new.verdict {
         Ok(policy) => policy,
         Err(problems) => {
-            verdict.refusals.extend(problems.0.iter().map(ToString::to_string));
-            return verdict;
+            let refusals = problems.0.iter().map(ToString::to_string).collect();
+            return PolicyVerdict { refusals, ..PolicyVerdict::default() };
         }
     };
     verdict.warnings.extend(policy.warnings.iter().map(ToString::to_string));
     let effect = Effect::of(index, change);
     for ((is_new, names), pools) in &effect.ties {
-        verdict.add_problem(*is_new, tie(names, pools, &change.new.name));
+        verdict.add_problem(*is_new, tie(names, pools, &change.new.name, *is_new));
     }
     for (is_new, pools) in &effect.static_pools {
         verdict.add_problem(*is_new && static_pools == StaticPools::Deny, static_text(pools));
     }
     verdict.warnings.extend(possible_ties(index, change.new, &effect));
-    verdict.warnings.extend(findings(policy, &effect.governed, now));
-    verdict
+    let Verdict { refusals, warnings } = verdict;
+    PolicyVerdict { refusals, warnings, findings: findings(policy, &effect.governed, now) }
 }
 
 /// Judges the deletion of a policy. It is never refused; ties between the remaining policies are warnings.
@@ -133,12 +153,14 @@ impl<'a> Effect<'a> {
     }
 }
 
-fn tie(names: &[String], pools: &[&str], name: &str) -> String {
+fn tie(names: &[String], pools: &[&str], name: &str, is_new: bool) -> String {
     let (policies, pools) = (messages::policies(names), messages::pools(pools));
     let advice = if names.iter().any(|tied| tied == name) {
         "add a label to this selector or to the other's, so that one of them is more specific"
-    } else {
+    } else if is_new {
         "they tie once this policy no longer selects it; first add a label to the selector of one of them"
+    } else {
+        "they tie with and without this policy; add a label to the selector of one of them"
     };
     format!(
         "spec.nodePoolSelector: {policies} would be equally specific for {pools}, so none of them would govern there and nothing would rotate; {advice}"
@@ -172,7 +194,7 @@ fn possible_ties(index: &PolicyIndex, new: &StoredPolicy, effect: &Effect<'_>) -
         .collect();
     (!others.is_empty()).then(|| {
         format!(
-            "spec.nodePoolSelector: is as specific as that of {}; no NodePool matches both today, but one that does would not be rotated",
+            "spec.nodePoolSelector: is as specific as that of {}; no known NodePool matches both, but one that does would not be rotated",
             messages::policies(&others)
         )
     })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation};
-use noderotation_shared::admission::{PolicyChange, judge_deletion, judge_policy, with_default_zone};
+use noderotation_shared::admission::{PolicyChange, Verdict, judge_deletion, judge_policy, with_default_zone};
 use noderotation_shared::governance::StoredPolicy;
 use noderotation_shared::policy::Policy;
 
@@ -64,7 +64,7 @@ pub fn validate(
     let stored = |object: &Object| StoredPolicy::read(&name, None, object.spec());
     let (old, new) = (old.as_ref().map(stored), Arc::new(stored(&new)));
     let change = PolicyChange { old: old.as_ref(), new: &new };
-    let verdict = caches.with_index(|index| judge_policy(index, change, options.static_pools, now));
+    let verdict = Verdict::from(caches.with_index(|index| judge_policy(index, change, options.static_pools, now)));
     if verdict.refusals.is_empty() && !request.is_dry_run() {
         caches.admit_policy(new);
     }
