@@ -206,6 +206,35 @@ fn unreadable_input_is_exit_code_2_and_says_where() {
 }
 
 #[test]
+fn two_objects_of_one_kind_and_name_are_an_error_that_names_both_places() {
+    let changed = POLICY.replace("02:00", "03:00");
+    let list = r#"{"kind": "List", "items": [{"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}},
+        {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}}]}"#;
+    for (verb, input, message) in [
+        (
+            "check",
+            documents(&[POLICY, POOL, &changed]),
+            "- (document 3): RotationPolicy a is already in - (document 1)",
+        ),
+        ("check", documents(&[POOL, POOL]), "- (document 2): NodePool api is already in - (document 1)"),
+        ("check", list.to_owned(), "- (document 1, item 2): NodePool a is already in - (document 1, item 1)"),
+        ("windows", documents(&[POLICY, POLICY]), "- (document 2): RotationPolicy a is already in - (document 1)"),
+    ] {
+        let (code, out, err) = run(&[verb, "-f", "-"], &input);
+        let advice = "; in a cluster it would replace that one, so remove or rename one of the two, or name its file only once\n";
+        assert_eq!((code, out.as_str(), err), (2, "", format!("error: {message}{advice}")));
+    }
+    let file = example("api.yaml");
+    let (code, _, err) = run(&["check", "-f", &file, &file], "");
+    assert!(
+        code == 2 && err.contains(&format!("{file} (document 1): RotationPolicy api is already in {file}")),
+        "{err}"
+    );
+    let same_name = POOL.replace("name: api", "name: a");
+    assert_eq!(run(&["check", "-f", "-"], &documents(&[POLICY, &same_name])).0, 0, "of different kinds");
+}
+
+#[test]
 fn windows_show_the_effect_of_clock_changes_and_exclusions() {
     let berlin = POLICY
         .replace("Asia/Tokyo", "Europe/Berlin")
