@@ -22,6 +22,7 @@ use noderotation_controller::queue::Queue;
 use noderotation_controller::reconcile::Reconciler;
 use noderotation_controller::sweep::sweep;
 use noderotation_controller::watch::Caches;
+use noderotation_rotation::event_reason::EventReason;
 use noderotation_rotation::world::Settings;
 use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder, PolicyObject};
 use serde_json::{Value, json};
@@ -194,7 +195,7 @@ struct Scene {
     server: Arc<Mutex<Server>>,
     reconciler: Arc<Reconciler>,
     events: Receiver<Event>,
-    told: Vec<&'static str>,
+    told: Vec<EventReason>,
 }
 
 impl Scene {
@@ -272,8 +273,8 @@ impl Scene {
     }
 
     /// Waits for an event: it follows its write, so it may come after what the server shows.
-    async fn until_told(&mut self, reason: &str) {
-        self.wait(reason, |scene| scene.count(reason) > 0).await;
+    async fn until_told(&mut self, reason: EventReason) {
+        self.wait(reason.word(), |scene| scene.count(reason) > 0).await;
     }
 
     async fn wait(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
@@ -323,8 +324,8 @@ impl Scene {
         self.until("the placeholder", |s| s.objects.keys().any(|k| k.contains("/pods/surge-old"))).await;
     }
 
-    fn count(&self, reason: &str) -> usize {
-        self.told.iter().filter(|r| **r == reason).count()
+    fn count(&self, reason: EventReason) -> usize {
+        self.told.iter().filter(|told| **told == reason).count()
     }
 }
 
@@ -336,8 +337,8 @@ fn fault(path: &'static str, body: &'static str, what: What) -> Vec<Fault> {
 async fn without_a_fault_all_lands_and_is_told_once() {
     let mut scene = Scene::start(Vec::new()).await;
     scene.until_reserved().await;
-    scene.until_told("RotationStarted").await;
-    assert_eq!(scene.count("RotationStarted"), 1);
+    scene.until_told(EventReason::RotationStarted).await;
+    assert_eq!(scene.count(EventReason::RotationStarted), 1);
     let server = scene.server.lock().unwrap();
     assert_eq!(server.annotation(POOL, "active-rotation").as_deref(), Some("old"));
     assert_eq!(server.annotation(CLAIM, "state").as_deref(), Some("pending"));
@@ -349,8 +350,8 @@ async fn without_a_fault_all_lands_and_is_told_once() {
 async fn an_unrelated_writer_only_costs_a_second_try() {
     let mut scene = Scene::start(fault(POOL, "active-rotation", What::Overtaken("other.example/note", "x"))).await;
     scene.until_reserved().await;
-    scene.until_told("RotationStarted").await;
-    assert_eq!(scene.count("RotationStarted"), 1);
+    scene.until_told(EventReason::RotationStarted).await;
+    assert_eq!(scene.count(EventReason::RotationStarted), 1);
     assert_eq!(scene.server.lock().unwrap().objects[POOL]["metadata"]["annotations"]["other.example/note"], "x");
 }
 
@@ -364,14 +365,14 @@ async fn what_somebody_else_decided_meanwhile_holds() {
     scene.until("a clean pass after it", |_| metrics.render().contains("reconcile_total{result=\"success\"} ")).await;
     let server = scene.server.lock().unwrap();
     assert_eq!(server.annotation(POOL, "active-rotation"), None, "anchored although frozen");
-    assert_eq!(scene.count("RotationStarted"), 0, "told what did not happen");
+    assert_eq!(scene.count(EventReason::RotationStarted), 0, "told what did not happen");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_whose_answer_was_lost_is_gone_on_from_and_not_told() {
     let mut scene = Scene::start(fault(POOL, "active-rotation", What::LostAnswer)).await;
     scene.until_reserved().await;
-    assert_eq!(scene.count("RotationStarted"), 0, "it may have landed: nobody may say so");
+    assert_eq!(scene.count(EventReason::RotationStarted), 0, "it may have landed: nobody may say so");
     let anchors = scene.server.lock().unwrap().writes.iter().filter(|w| w.ends_with("nodepools/api")).count();
     assert_eq!(anchors, 2, "the stamp and one anchor");
 }
@@ -381,8 +382,8 @@ async fn a_server_in_trouble_is_asked_again_after_the_backoff_and_it_is_told_onc
     let faults = vec![Fault { path: POOL, body: "active-rotation", what: What::Code(500), times: 2 }];
     let mut scene = Scene::start(faults).await;
     scene.until_reserved().await;
-    scene.until_told("RotationStarted").await;
-    assert_eq!(scene.count("RotationStarted"), 1);
+    scene.until_told(EventReason::RotationStarted).await;
+    assert_eq!(scene.count(EventReason::RotationStarted), 1);
     assert!(scene.reconciler.metrics.render().contains("noderotation_retries_total{loop=\"rotation\"}"));
 }
 
@@ -391,8 +392,8 @@ async fn a_refusal_is_told_and_nothing_goes_on_without_it() {
     let faults = vec![Fault { path: NODE, body: "cordoned", what: What::Code(403), times: 2 }];
     let mut scene = Scene::start(faults).await;
     scene.until_reserved().await;
-    scene.until_told("WriteRefused").await;
-    assert_eq!(scene.count("WriteRefused"), 1, "once for a message: {:?}", scene.told);
+    scene.until_told(EventReason::WriteRefused).await;
+    assert_eq!(scene.count(EventReason::WriteRefused), 1, "once for a message: {:?}", scene.told);
     let server = scene.server.lock().unwrap();
     let freeze = server.writes.iter().filter(|w| w.ends_with("node-old")).count();
     assert_eq!(freeze, 3, "{:?}", server.writes);
@@ -402,8 +403,8 @@ async fn a_refusal_is_told_and_nothing_goes_on_without_it() {
 async fn a_claim_that_vanishes_under_a_write_ends_as_expired() {
     let mut scene = Scene::start(fault(CLAIM, "pending", What::Vanishes)).await;
     scene.until("the release", |s| s.annotation(POOL, "active-rotation").is_none() && s.writes.len() > 2).await;
-    scene.until_told("RotationExpired").await;
-    assert_eq!(scene.count("RotationExpired"), 1, "{:?}", scene.told);
+    scene.until_told(EventReason::RotationExpired).await;
+    assert_eq!(scene.count(EventReason::RotationExpired), 1, "{:?}", scene.told);
     assert!(!scene.server.lock().unwrap().objects.keys().any(|k| k.contains("surge-")));
 }
 
@@ -434,8 +435,8 @@ async fn a_server_that_asks_for_time_gets_it() {
         scene.until_reserved().await;
         // without it the backoff would be a second at most
         assert!(began.elapsed() >= Duration::from_millis(2_500), "{code}: asked again after {:?}", began.elapsed());
-        scene.until_told("RotationStarted").await;
-        assert_eq!(scene.count("RotationStarted"), 1);
+        scene.until_told(EventReason::RotationStarted).await;
+        assert_eq!(scene.count(EventReason::RotationStarted), 1);
     }
 }
 
@@ -494,7 +495,7 @@ async fn a_pod_that_has_taken_an_orphans_name_is_not_deleted_in_its_place() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_live_read_did_not_find_leaves_the_caches() {
     let mut scene = Scene::start(fault(CLAIM, "pending", What::Vanishes)).await;
-    scene.until_told("RotationExpired").await;
+    scene.until_told(EventReason::RotationExpired).await;
     assert!(scene.reconciler.caches.lock().claim("old").is_none());
     assert!(scene.reconciler.caches.lock().claims_of("api").is_empty());
 }

@@ -35,6 +35,7 @@ mod context;
 pub mod cordon;
 pub mod decide;
 pub mod event_dedup;
+pub mod event_reason;
 pub mod gates;
 mod governance_lost;
 pub mod headroom;

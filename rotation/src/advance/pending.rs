@@ -8,7 +8,7 @@ use noderotation_shared::instant::{self, plus};
 use noderotation_shared::keys::{
     ACTIVE_ROTATION_STATE, DRAINING_AT, STARTED_AT, STATE, SURGE_CLAIM, SURGE_PATH, SURGE_WAIT,
 };
-use noderotation_shared::objects::{Node, NodeClaim, Placeholder};
+use noderotation_shared::objects::{Node, NodeClaim, Placeholder, SurgePath};
 use noderotation_shared::selection::RotationState;
 use noderotation_shared::{duration, selection};
 
@@ -215,7 +215,7 @@ fn mirror(
     claim: &NodeClaim,
     host: &Node,
     started_at: Timestamp,
-    path: Option<&'static str>,
+    path: Option<SurgePath>,
 ) -> Option<Step> {
     if ctx.world.pool.is_draining() {
         return None;
@@ -226,7 +226,7 @@ fn mirror(
         (ACTIVE_ROTATION_STATE, Some(RotationState::Draining.word().to_owned())),
         (DRAINING_AT, Some(instant::format(now))),
         (SURGE_WAIT, Some(duration::format(surge_wait))),
-        (SURGE_PATH, path.map(str::to_owned)),
+        (SURGE_PATH, path.map(|path| path.word().to_owned())),
     ];
     let known: BTreeMap<_, _> = wanted.into_iter().filter(|(_, value)| value.is_some()).collect();
     let ready =
