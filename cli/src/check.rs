@@ -138,7 +138,7 @@ fn check(input: &Input, now: Timestamp, nodes: u32) -> CheckReport {
 fn index(input: &Input) -> PolicyIndex {
     let mut index = PolicyIndex::default();
     for policy in &input.policies {
-        index.apply_policy(policy.stored.clone());
+        index.apply_policy(policy.parsed.clone());
     }
     for pool in &input.pools {
         index.apply_pool(pool.proposed.clone());
@@ -148,17 +148,17 @@ fn index(input: &Input) -> PolicyIndex {
 
 /// The policy as if it were created last. The findings of the NodePools that it governs are in their own reports.
 fn policy_report(policy: &PolicyInput, index: &PolicyIndex, now: Timestamp) -> PolicyReport {
-    let parsed = policy.stored.verdict.as_ref();
-    let creation = PolicyChange { old: None, new: &policy.stored };
+    let spec = policy.parsed.verdict.as_ref();
+    let creation = PolicyChange { old: None, new: &policy.parsed };
     let verdict = judge_policy(index, creation, StaticPools::Deny, now);
     PolicyReport {
-        name: policy.stored.name.clone(),
+        name: policy.parsed.name.to_string(),
         file: policy.place.file.clone(),
         document: policy.place.document,
         refusals: verdict.refusals,
-        problems: parsed.err().into_iter().flat_map(|p| &p.0).map(problem_report).collect(),
+        problems: spec.err().into_iter().flat_map(|p| &p.0).map(problem_report).collect(),
         warnings: verdict.warnings,
-        next_windows: parsed.map(|p| next_windows(p, now)).unwrap_or_default(),
+        next_windows: spec.map(|p| next_windows(p, now)).unwrap_or_default(),
     }
 }
 
@@ -178,7 +178,7 @@ fn next_windows(policy: &Policy, now: Timestamp) -> Vec<Window> {
 }
 
 fn pool_report(pool: &PoolInput, input: &Input, now: Timestamp, nodes: u32) -> NodePoolReport {
-    let policies = input.policies.iter().map(|p| &*p.stored);
+    let policies = input.policies.iter().map(|p| &*p.parsed);
     let verdict = judge_pool(&pool.proposed, policies, i64::from(nodes), now);
     let finding =
         |f: Finding| FindingReport { severity: f.severity().into(), code: f.code.to_string(), message: f.message };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use noderotation_shared::admission::ProposedNodePool;
-use noderotation_shared::governance::StoredPolicy;
+use noderotation_shared::governance::ParsedPolicy;
 use noderotation_shared::kind::Kind;
 use serde_json::Value;
 
@@ -82,7 +82,7 @@ pub struct PolicyInput {
     /// Where the policy was found.
     pub place: DocumentLocation,
     /// The parsed policy, valid or not.
-    pub stored: Arc<StoredPolicy>,
+    pub parsed: Arc<ParsedPolicy>,
 }
 
 /// A NodePool and where it was found.
@@ -159,11 +159,11 @@ impl Input {
         let is_a = |kind: Kind| group == kind.group() && text("/kind") == kind.name();
         if is_a(Kind::RotationPolicy) {
             let name = required_name(object, place)?;
-            let earlier = self.policies.iter().find(|policy| policy.stored.name == name);
+            let earlier = self.policies.iter().find(|policy| *policy.parsed.name == *name);
             require_unique(Kind::RotationPolicy, &name, earlier.map(|policy| &policy.place), place)?;
             let spec = object.get("spec").cloned().unwrap_or(Value::Null);
-            let stored = Arc::new(StoredPolicy::read(&name, None, &spec));
-            self.policies.push(PolicyInput { place: place.clone(), stored });
+            let parsed = Arc::new(ParsedPolicy::read(&name, &spec));
+            self.policies.push(PolicyInput { place: place.clone(), parsed });
         } else if is_a(Kind::NodePool) {
             let name = required_name(object, place)?;
             let earlier = self.pools.iter().find(|pool| pool.proposed.name == name);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use crate::governance::StoredPolicy;
+use crate::governance::ParsedPolicy;
 use crate::quantity::Resources;
 use crate::selection::{Candidate, NodeFacts, RotateRequest, RotationState};
 use crate::store::Stored;
@@ -343,30 +343,32 @@ impl Placeholder {
     }
 }
 
-/// A RotationPolicy as stored.
+/// A RotationPolicy as the API server stores it: what the watches of the controller and of the webhook cache. Its spec is
+/// kept in parsed form only.
 #[derive(Clone, Debug)]
 pub struct PolicyObject {
     /// Identity, version and annotations.
     pub meta: Meta,
-    /// `spec` as JSON, by which changes are detected; null where there is none.
-    pub spec: Value,
-    /// `status` as JSON; null where there is none.
+    /// `metadata.generation`, which the API server raises with every change of the spec, and only then.
+    pub generation: Option<i64>,
+    /// `status` as JSON; null where there is none, and in the webhook, which judges nothing by it.
     pub status: Value,
-    /// The policy as it was parsed, or everything that is wrong with it.
-    pub stored: Arc<StoredPolicy>,
+    /// Its name and spec, as governance and admission ask for them.
+    pub parsed: Arc<ParsedPolicy>,
 }
 
 impl PolicyObject {
     /// Parses the `spec` of a policy with this metadata and `metadata.generation`.
-    pub fn new(meta: Meta, generation: Option<i64>, spec: Value, status: Value) -> Self {
-        let stored = Arc::new(StoredPolicy::read(&meta.name, generation, &spec));
-        Self { meta, spec, status, stored }
+    pub fn new(meta: Meta, generation: Option<i64>, spec: &Value, status: Value) -> Self {
+        let parsed = Arc::new(ParsedPolicy::read(&meta.name, spec));
+        Self { meta, generation, status, parsed }
     }
 }
 
 impl PartialEq for PolicyObject {
+    /// Compares generations instead of specs.
     fn eq(&self, other: &Self) -> bool {
-        self.meta == other.meta && self.spec == other.spec && self.status == other.status
+        self.meta == other.meta && self.generation == other.generation && self.status == other.status
     }
 }
 
@@ -399,8 +401,7 @@ impl Stored for PolicyObject {
     fn is_same(&self, other: &Self) -> bool {
         self.meta.uid == other.meta.uid
             && self.meta.deleted == other.meta.deleted
-            && self.spec == other.spec
-            && self.stored.generation == other.stored.generation
+            && self.generation == other.generation
     }
 }
 

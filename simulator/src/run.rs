@@ -213,9 +213,9 @@ impl Sim {
             Some(policy) => policy.meta.clone(),
             None => self.cluster.new_meta("p", self.now),
         };
-        let generation = self.cluster.policies.get("p").and_then(|p| p.stored.generation).unwrap_or(0) + 1;
+        let generation = self.cluster.policies.get("p").and_then(|p| p.generation).unwrap_or(0) + 1;
         let spec = self.policy_spec(suspend);
-        self.cluster.put_policy(PolicyObject::new(meta, Some(generation), spec, Value::Null));
+        self.cluster.put_policy(PolicyObject::new(meta, Some(generation), &spec, Value::Null));
     }
 
     fn policy_spec(&self, suspend: bool) -> Value {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation};
 use noderotation_shared::admission::{PolicyChange, Verdict, judge_deletion, judge_policy, with_default_zone};
-use noderotation_shared::governance::StoredPolicy;
+use noderotation_shared::governance::ParsedPolicy;
 use noderotation_shared::policy::Policy;
 
 use super::VerdictOptions;
@@ -61,8 +61,8 @@ pub fn validate(
     }
     let Some((old, new)) = change(request)? else { return Ok(AdmissionResponse::allowed()) };
     let name = new.name();
-    let stored = |object: &Object| StoredPolicy::read(&name, None, object.spec());
-    let (old, new) = (old.as_ref().map(stored), Arc::new(stored(&new)));
+    let parsed = |object: &Object| ParsedPolicy::read(&name, object.spec());
+    let (old, new) = (old.as_ref().map(parsed), Arc::new(parsed(&new)));
     let change = PolicyChange { old: old.as_ref(), new: &new };
     let verdict = Verdict::from(caches.with_index(|index| judge_policy(index, change, options.static_pools, now)));
     if verdict.refusals.is_empty() && !request.is_dry_run() {
