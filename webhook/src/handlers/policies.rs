@@ -9,22 +9,16 @@ use noderotation_shared::admission::{PolicyChange, Verdict, judge_deletion, judg
 use noderotation_shared::governance::ParsedPolicy;
 use noderotation_shared::policy::Policy;
 
-use super::VerdictOptions;
+use super::{VerdictOptions, written};
 use crate::Error;
 use crate::caches::Caches;
 use crate::request::{AdmissionRequest, Object};
 use crate::response::AdmissionResponse;
 
-/// The old and the new object of a creation, or of an update that changes the spec. `None` where there is nothing to judge:
-/// everything else, and objects that are being deleted.
+/// The old and the new object of a creation, or of an update that changes the spec; `None` where there is nothing to judge.
 fn change(request: &AdmissionRequest<'_>) -> Result<Option<(Option<Object>, Object)>, Error> {
-    if !request.sub_resource.is_empty() || !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
-        return Ok(None);
-    }
-    let new = request.required_object()?;
-    let old = request.old_object()?;
-    let is_same = old.as_ref().is_some_and(|old| old.spec() == new.spec());
-    Ok((!is_same && !new.is_being_deleted()).then_some((old, new)))
+    let changes_spec = |(old, new): &(Option<Object>, Object)| old.as_ref().is_none_or(|old| old.spec() != new.spec());
+    Ok(written(request)?.filter(changes_spec))
 }
 
 /// Called before schema and CEL: fills in the default time zone, or refuses the policy with everything that is wrong.
