@@ -2,17 +2,16 @@
 //! neither.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::to_bytes;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use jiff::Timestamp;
-use noderotation_cluster::api::Api;
 use noderotation_cluster::objects::Cached;
 use noderotation_cluster::watch::EventHandler;
 use noderotation_controller::events::{Event, Recorder};
@@ -28,6 +27,8 @@ use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder, Polic
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
+
+use support::{body_of, response, status};
 
 const POOL: &str = "/apis/karpenter.sh/v1/nodepools/api";
 const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/old";
@@ -96,7 +97,7 @@ impl Server {
             return match self.objects.get(path) {
                 Some(object) => (200, object.clone()),
                 None if path == "/api/v1/pods" => (200, json!({"metadata": {}, "items": self.pods(query)})),
-                None => (404, status(404)),
+                None => (404, status(404, "Scripted")),
             };
         }
         self.writes.push(format!("{method} {path}"));
@@ -107,14 +108,14 @@ impl Server {
             self.faults[i].what.clone()
         });
         match fault {
-            Some(What::Code(code)) => return (code, status(code)),
+            Some(What::Code(code)) => return (code, status(code, "Scripted")),
             Some(What::Busy(code, seconds)) => {
                 self.retry_after = Some(seconds);
-                return (code, status(code));
+                return (code, status(code, "Scripted"));
             }
             Some(What::LostAnswer) => {
                 self.write(method, path, body);
-                return (500, status(500));
+                return (500, status(500, "Scripted"));
             }
             Some(What::Overtaken(key, value)) => self.annotate(path, key, value),
             Some(What::Vanishes) => {
@@ -135,18 +136,18 @@ impl Server {
             self.put(&path, object);
             return (201, self.objects[&path].clone());
         }
-        let Some(object) = self.objects.get(path).cloned() else { return (404, status(404)) };
+        let Some(object) = self.objects.get(path).cloned() else { return (404, status(404, "Scripted")) };
         if method == "DELETE" {
             let differs =
                 |key| body["preconditions"][key].as_str().is_some_and(|seen| object["metadata"][key] != *seen);
             if differs("uid") || differs("resourceVersion") {
-                return (409, status(409));
+                return (409, status(409, "Scripted"));
             }
             self.objects.remove(path);
             return (200, object);
         }
         if body["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
-            return (409, status(409));
+            return (409, status(409, "Scripted"));
         }
         let mut object = object;
         merge(&mut object, body);
@@ -169,22 +170,15 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-fn status(code: u16) -> Value {
-    json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "message": format!("scripted {code}"), "reason": "Scripted"})
-}
-
-async fn serve(State(server): State<Arc<Mutex<Server>>>, request: Request) -> Response {
+async fn answer(State(server): State<Arc<Mutex<Server>>>, request: Request) -> Response {
     let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
     let query = request.uri().query().unwrap_or_default().to_owned();
-    let bytes = to_bytes(request.into_body(), 1 << 20).await.unwrap();
-    let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-    let (answer, retry_after) = {
+    let body = body_of(request).await;
+    let ((code, answer), retry_after) = {
         let mut server = server.lock().unwrap();
         (server.answer(&method, &path, &query, &body), server.retry_after.take())
     };
-    let (code, answer) = answer;
-    let json = [("content-type", "application/json")];
-    let mut response = (StatusCode::from_u16(code).unwrap(), json, answer.to_string()).into_response();
+    let mut response = response(code, answer.to_string());
     if let Some(seconds) = retry_after {
         response.headers_mut().insert("retry-after", seconds.into());
     }
@@ -228,15 +222,9 @@ impl Scene {
             }),
         );
         let server = Arc::new(Mutex::new(server));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let routes = Router::new().fallback(serve).with_state(server.clone());
-        tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
-
-        let mut config = kube::Config::new(url.parse().unwrap());
-        config.default_retry = false;
         let metrics = Arc::new(Metrics::new());
-        let api = Api::new(kube::Client::try_from(config).unwrap(), 1000, 1000, metrics.client_metrics.clone());
+        let routes = Router::new().fallback(answer).with_state(server.clone());
+        let api = support::serve(routes, metrics.client_metrics.clone()).await;
         let queue = Arc::new(Queue::default());
         let caches = Arc::new(Caches::new(queue.clone(), Arc::default()));
         {
