@@ -1,7 +1,7 @@
 //! `check`: checks RotationPolicies and NodePools from files together, as admission would (§10, §14).
 
 use jiff::Timestamp;
-use noderotation_shared::admission::judge_pool;
+use noderotation_shared::admission::{PolicyChange, PolicyIndex, StaticPools, judge_policy, judge_pool};
 use noderotation_shared::duration::human;
 use noderotation_shared::feasibility::{Derived, Finding};
 use noderotation_shared::field_error::FieldError;
@@ -47,6 +47,9 @@ struct PolicyReport {
     name: String,
     file: String,
     document: usize,
+    /// Why admission would refuse the policy; the problems of its own fields among them.
+    refusals: Vec<String>,
+    /// The problems of its own fields, each in its parts.
     problems: Vec<ProblemReport>,
     warnings: Vec<String>,
     next_windows: Vec<Window>,
@@ -118,10 +121,11 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<bool> {
 }
 
 fn check(input: &Input, now: Timestamp, nodes: u32) -> CheckReport {
-    let policies: Vec<PolicyReport> = input.policies.iter().map(|p| policy_report(p, input, now)).collect();
+    let index = index(input);
+    let policies: Vec<PolicyReport> = input.policies.iter().map(|p| policy_report(p, &index, now)).collect();
     let node_pools: Vec<NodePoolReport> = input.pools.iter().map(|p| pool_report(p, input, now, nodes)).collect();
     CheckReport {
-        refusals: policies.iter().filter(|p| !p.problems.is_empty()).count()
+        refusals: policies.iter().filter(|p| !p.refusals.is_empty()).count()
             + node_pools.iter().filter(|p| !p.refusals.is_empty()).count(),
         findings: node_pools.iter().map(|p| p.findings.len()).sum(),
         ignored: input.others,
@@ -130,25 +134,31 @@ fn check(input: &Input, now: Timestamp, nodes: u32) -> CheckReport {
     }
 }
 
-fn policy_report(policy: &PolicyInput, input: &Input, now: Timestamp) -> PolicyReport {
-    let parsed = policy.stored.verdict.as_ref();
-    let mut warnings: Vec<String> =
-        parsed.map(|p| p.warnings.iter().map(ToString::to_string).collect()).unwrap_or_default();
-    for other in input.policies.iter().filter(|other| other.stored.name != policy.stored.name) {
-        if other.spec.get("nodePoolSelector") == policy.spec.get("nodePoolSelector") && parsed.is_ok() {
-            warnings.push(format!(
-                "spec.nodePoolSelector: is equal to that of RotationPolicy {} in {}, so neither governs a NodePool that both match",
-                other.stored.name, other.place
-            ));
-        }
+/// The objects of the files, as if they were those of a cluster.
+fn index(input: &Input) -> PolicyIndex {
+    let mut index = PolicyIndex::default();
+    for policy in &input.policies {
+        index.apply_policy(policy.parsed.clone());
     }
+    for pool in &input.pools {
+        index.apply_pool(pool.proposed.clone());
+    }
+    index
+}
+
+/// The policy as if it were created last. The findings of the NodePools that it governs are in their own reports.
+fn policy_report(policy: &PolicyInput, index: &PolicyIndex, now: Timestamp) -> PolicyReport {
+    let spec = policy.parsed.verdict.as_ref();
+    let creation = PolicyChange { old: None, new: &policy.parsed };
+    let verdict = judge_policy(index, creation, StaticPools::Deny, now);
     PolicyReport {
-        name: policy.stored.name.clone(),
+        name: policy.parsed.name.to_string(),
         file: policy.place.file.clone(),
         document: policy.place.document,
-        problems: parsed.err().into_iter().flat_map(|p| &p.0).map(problem_report).collect(),
-        warnings,
-        next_windows: parsed.map(|p| next_windows(p, now)).unwrap_or_default(),
+        refusals: verdict.refusals,
+        problems: spec.err().into_iter().flat_map(|p| &p.0).map(problem_report).collect(),
+        warnings: verdict.warnings,
+        next_windows: spec.map(|p| next_windows(p, now)).unwrap_or_default(),
     }
 }
 
@@ -168,7 +178,7 @@ fn next_windows(policy: &Policy, now: Timestamp) -> Vec<Window> {
 }
 
 fn pool_report(pool: &PoolInput, input: &Input, now: Timestamp, nodes: u32) -> NodePoolReport {
-    let policies = input.policies.iter().map(|p| &p.stored);
+    let policies = input.policies.iter().map(|p| &*p.parsed);
     let verdict = judge_pool(&pool.proposed, policies, i64::from(nodes), now);
     let finding =
         |f: Finding| FindingReport { severity: f.severity().into(), code: f.code.to_string(), message: f.message };
@@ -234,8 +244,8 @@ fn as_table(report: &CheckReport) -> String {
     let mut text = String::new();
     for policy in &report.policies {
         let _ = writeln!(text, "RotationPolicy {} in {} (document {})", policy.name, policy.file, policy.document);
-        for problem in &policy.problems {
-            let _ = writeln!(text, "  refused  {}", problem.message);
+        for refusal in &policy.refusals {
+            let _ = writeln!(text, "  refused  {refusal}");
         }
         for warning in &policy.warnings {
             let _ = writeln!(text, "  warning  {warning}");

@@ -2,10 +2,11 @@
 //! input.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use noderotation_shared::admission::ProposedNodePool;
-use noderotation_shared::governance::StoredPolicy;
+use noderotation_shared::governance::ParsedPolicy;
 use noderotation_shared::kind::Kind;
 use serde_json::Value;
 
@@ -16,11 +17,15 @@ pub struct DocumentLocation {
     pub file: String,
     /// The number of the YAML document in the file, from 1.
     pub document: usize,
+    /// The number of the object in a List, from 1; `None` outside one.
+    pub item: Option<usize>,
 }
 
 impl std::fmt::Display for DocumentLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} (document {})", self.file, self.document)
+        write!(f, "{} (document {}", self.file, self.document)?;
+        self.item.map_or(Ok(()), |item| write!(f, ", item {item}"))?;
+        write!(f, ")")
     }
 }
 
@@ -58,6 +63,18 @@ pub enum InputError {
     /// A RotationPolicy or NodePool has no name.
     #[error("{0}: metadata.name is missing")]
     NoName(DocumentLocation),
+    /// Two documents hold a RotationPolicy, or a NodePool, of the same name.
+    #[error("{second}: {} {name} is already in {first}; in a cluster it would replace that one, so remove or rename one of the two, or name its file only once", kind.name())]
+    Duplicate {
+        /// The kind of both objects.
+        kind: Kind,
+        /// The name of both objects.
+        name: String,
+        /// Where the first one is.
+        first: DocumentLocation,
+        /// Where the second one is.
+        second: DocumentLocation,
+    },
 }
 
 /// A RotationPolicy and where it was found.
@@ -65,9 +82,7 @@ pub struct PolicyInput {
     /// Where the policy was found.
     pub place: DocumentLocation,
     /// The parsed policy, valid or not.
-    pub stored: StoredPolicy,
-    /// The unparsed `spec`, for comparing selectors.
-    pub spec: Value,
+    pub parsed: Arc<ParsedPolicy>,
 }
 
 /// A NodePool and where it was found.
@@ -75,7 +90,7 @@ pub struct PoolInput {
     /// Where the NodePool was found.
     pub place: DocumentLocation,
     /// The parsed NodePool, with its problems.
-    pub proposed: ProposedNodePool,
+    pub proposed: Arc<ProposedNodePool>,
 }
 
 /// The objects of all files.
@@ -100,7 +115,7 @@ pub fn read(files: &[String], now: Timestamp) -> Result<Input, InputError> {
     for file in files {
         let text = contents(file)?;
         for (n, document) in serde_saphyr::read::<_, Value>(&mut text.as_bytes()).enumerate() {
-            let place = DocumentLocation { file: file.clone(), document: n + 1 };
+            let place = DocumentLocation { file: file.clone(), document: n + 1, item: None };
             let document = match document {
                 Ok(document) => document,
                 Err(source) => return Err(InputError::Syntax { place, source: Box::new(source) }),
@@ -133,21 +148,27 @@ impl Input {
         if !object.is_object() || text("/kind").is_empty() {
             return Err(InputError::NotAnObject(place.clone()));
         }
-        if text("/kind").ends_with("List") && object.get("items").is_some_and(Value::is_array) {
-            for item in object["items"].as_array().into_iter().flatten() {
-                self.add(place, item, now)?;
+        if text("/kind").ends_with("List")
+            && let Some(items) = object.get("items").and_then(Value::as_array)
+        {
+            for (n, item) in items.iter().enumerate() {
+                self.add(&DocumentLocation { item: Some(n + 1), ..place.clone() }, item, now)?;
             }
             return Ok(());
         }
         let is_a = |kind: Kind| group == kind.group() && text("/kind") == kind.name();
         if is_a(Kind::RotationPolicy) {
             let name = required_name(object, place)?;
+            let earlier = self.policies.iter().find(|policy| *policy.parsed.name == *name);
+            require_unique(Kind::RotationPolicy, &name, earlier.map(|policy| &policy.place), place)?;
             let spec = object.get("spec").cloned().unwrap_or(Value::Null);
-            let stored = StoredPolicy::read(&name, None, &spec);
-            self.policies.push(PolicyInput { place: place.clone(), stored, spec });
+            let parsed = Arc::new(ParsedPolicy::read(&name, &spec));
+            self.policies.push(PolicyInput { place: place.clone(), parsed });
         } else if is_a(Kind::NodePool) {
-            required_name(object, place)?;
-            let proposed = ProposedNodePool::read(object, now);
+            let name = required_name(object, place)?;
+            let earlier = self.pools.iter().find(|pool| pool.proposed.name == name);
+            require_unique(Kind::NodePool, &name, earlier.map(|pool| &pool.place), place)?;
+            let proposed = Arc::new(ProposedNodePool::read(object, now));
             self.pools.push(PoolInput { place: place.clone(), proposed });
         } else {
             self.others += 1;
@@ -159,4 +180,20 @@ impl Input {
 fn required_name(object: &Value, place: &DocumentLocation) -> Result<String, InputError> {
     let name = object.pointer("/metadata/name").and_then(Value::as_str).filter(|name| !name.is_empty());
     name.map(str::to_owned).ok_or_else(|| InputError::NoName(place.clone()))
+}
+
+/// An error if an object of this kind and name is already in `earlier`: in a cluster there would be only one of them, and
+/// verdicts on both would be verdicts on a state that cannot be.
+fn require_unique(
+    kind: Kind,
+    name: &str,
+    earlier: Option<&DocumentLocation>,
+    place: &DocumentLocation,
+) -> Result<(), InputError> {
+    match earlier {
+        None => Ok(()),
+        Some(first) => {
+            Err(InputError::Duplicate { kind, name: name.to_owned(), first: first.clone(), second: place.clone() })
+        }
+    }
 }

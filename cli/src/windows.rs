@@ -57,7 +57,7 @@ pub fn run(args: &WindowsArgs) -> anyhow::Result<bool> {
     let to = args.to.unwrap_or_else(|| instant::plus(from, SignedDuration::from_hours(24 * 28)));
     anyhow::ensure!(from < to, "--from {from} must be earlier than --to {to}");
     let wanted = |name: &str| args.policy.as_ref().is_none_or(|only| only == name);
-    let selected: Vec<_> = input.policies.iter().filter(|p| wanted(&p.stored.name)).collect();
+    let selected: Vec<_> = input.policies.iter().filter(|p| wanted(&p.parsed.name)).collect();
     let files = args.filename.join(", ");
     match &args.policy {
         Some(name) => anyhow::ensure!(!selected.is_empty(), "{files}: no RotationPolicy is named {name}"),
@@ -66,11 +66,11 @@ pub fn run(args: &WindowsArgs) -> anyhow::Result<bool> {
     let mut rows = Vec::new();
     let mut all_valid = true;
     for policy in selected {
-        match &policy.stored.verdict {
-            Ok(parsed) => rows.extend(rows_of(&policy.stored.name, parsed, from, to)),
+        match &policy.parsed.verdict {
+            Ok(parsed) => rows.extend(rows_of(&policy.parsed.name, parsed, from, to)),
             Err(problems) => {
                 all_valid = false;
-                eprintln!("RotationPolicy {} in {}:\n{problems}", policy.stored.name, policy.place);
+                eprintln!("RotationPolicy {} in {}:\n{problems}", policy.parsed.name, policy.place);
             }
         }
     }

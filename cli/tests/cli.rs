@@ -100,12 +100,15 @@ fn ties_static_pools_and_our_keys_in_templates_are_refused() {
     let second = POLICY.replace("name: a", "name: b");
     let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POLICY, &second, POOL]));
     assert_eq!(code, 1);
-    assert!(out.contains("RotationPolicies a and b are equally specific"), "{out}");
-    assert!(out.contains("is equal to that of RotationPolicy b"), "{out}");
+    assert!(out.contains("  refused  metadata.labels: RotationPolicies a and b are equally specific"), "{out}");
+    let tie =
+        "  refused  spec.nodePoolSelector: RotationPolicies a and b would be equally specific for NodePool api, so";
+    assert_eq!(out.matches(tie).count(), 2, "of either policy: {out}");
 
     let fixed = POOL.replace("spec: {template", "spec: {replicas: 3, template");
     let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POLICY, &fixed]));
     assert!(code == 1 && out.contains("spec.replicas: a static NodePool cannot surge"), "{out}");
+    assert!(out.contains("  refused  spec.nodePoolSelector: would govern NodePool api, which is static"), "{out}");
 
     let marked =
         POOL.replace("{template: {spec", "{template: {metadata: {annotations: {noderotation.io/rotate: now}}, spec");
@@ -117,6 +120,34 @@ fn ties_static_pools_and_our_keys_in_templates_are_refused() {
     assert!(code == 1 && out.contains("must be an RFC 3339 instant"), "{out}");
     let (_, out, _) = run(&["check", "-f", "-", "--at", "2027-01-01T00:00:00Z"], &documents(&[POLICY, &frozen]));
     assert!(out.contains("write 2027-01-04T00:00:00Z"), "the instant that it would mean at --at: {out}");
+}
+
+/// Ties are judged by the NodePools that are given, as admission judges them by those of the cluster (§10).
+#[test]
+fn a_tie_is_refused_only_over_a_nodepool_and_only_of_those_who_tie() {
+    let second = POLICY.replace("name: a", "name: b");
+    let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POLICY, &second]));
+    assert_eq!(code, 0, "no NodePool is given: {out}");
+    for other in ["a", "b"] {
+        let warning = format!("  warning  spec.nodePoolSelector: is as specific as that of RotationPolicy {other}; ");
+        assert!(out.contains(&warning), "{out}");
+    }
+
+    let other_label = POLICY.replace("name: a", "name: b").replace("{w: api}", "{team: x}");
+    let both = POOL.replace("labels: {w: api}", "labels: {w: api, team: x}");
+    let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POLICY, &other_label, POOL]));
+    assert!(code == 0 && out.contains("  warning  spec.nodePoolSelector: is as specific as that of"), "{out}");
+    let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POLICY, &other_label, &both]));
+    assert!(code == 1 && out.contains("RotationPolicies a and b would be equally specific for NodePool api"), "{out}");
+
+    let fallback = POLICY.replace("name: a", "name: c").replace("{matchLabels: {w: api}}", "{}");
+    let (code, out, _) = run(&["check", "-o", "json", "-f", "-"], &documents(&[POLICY, &second, &fallback, POOL]));
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &report["refusals"]), (1, &3.into()), "a, b and the NodePool: {out}");
+    assert_eq!(report["policies"][2]["refusals"], serde_json::json!([]), "c takes no part in the tie");
+    let warning = report["policies"][2]["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("RotationPolicies a and b would be equally specific for NodePool api"), "{warning}");
+    assert!(warning.ends_with("they tie with and without this policy; add a label to the selector of one of them"));
 }
 
 #[test]
@@ -172,6 +203,35 @@ fn unreadable_input_is_exit_code_2_and_says_where() {
         run(&["windows", "-f", "-", "--from", "2026-12-02T00:00:00Z", "--to", "2026-12-01T00:00:00Z"], POLICY).0,
         2
     );
+}
+
+#[test]
+fn two_objects_of_one_kind_and_name_are_an_error_that_names_both_places() {
+    let changed = POLICY.replace("02:00", "03:00");
+    let list = r#"{"kind": "List", "items": [{"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}},
+        {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}}]}"#;
+    for (verb, input, message) in [
+        (
+            "check",
+            documents(&[POLICY, POOL, &changed]),
+            "- (document 3): RotationPolicy a is already in - (document 1)",
+        ),
+        ("check", documents(&[POOL, POOL]), "- (document 2): NodePool api is already in - (document 1)"),
+        ("check", list.to_owned(), "- (document 1, item 2): NodePool a is already in - (document 1, item 1)"),
+        ("windows", documents(&[POLICY, POLICY]), "- (document 2): RotationPolicy a is already in - (document 1)"),
+    ] {
+        let (code, out, err) = run(&[verb, "-f", "-"], &input);
+        let advice = "; in a cluster it would replace that one, so remove or rename one of the two, or name its file only once\n";
+        assert_eq!((code, out.as_str(), err), (2, "", format!("error: {message}{advice}")));
+    }
+    let file = example("api.yaml");
+    let (code, _, err) = run(&["check", "-f", &file, &file], "");
+    assert!(
+        code == 2 && err.contains(&format!("{file} (document 1): RotationPolicy api is already in {file}")),
+        "{err}"
+    );
+    let same_name = POOL.replace("name: api", "name: a");
+    assert_eq!(run(&["check", "-f", "-"], &documents(&[POLICY, &same_name])).0, 0, "of different kinds");
 }
 
 #[test]

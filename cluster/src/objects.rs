@@ -304,7 +304,7 @@ impl Cached for PolicyObject {
             status: Value,
         }
         let raw: Raw = serde_json::from_str(json)?;
-        Ok(Self::new(raw.metadata.slim(), raw.metadata.generation, raw.spec, raw.status))
+        Ok(Self::new(raw.metadata.slim(), raw.metadata.generation, &raw.spec, raw.status))
     }
 }
 
@@ -333,9 +333,9 @@ mod tests {
         let policy = PolicyObject::read(
             r#"{"metadata":{"name":"p"},"spec":{"nodePoolSelector":{},"maintenanceWindows":"Mon"}}"#,
         );
-        assert!(policy.unwrap().stored.verdict.is_err());
+        assert!(policy.unwrap().parsed.verdict.is_err());
         let policy = PolicyObject::read(r#"{"metadata":{"name":"p"}}"#).unwrap();
-        assert!(policy.stored.verdict.is_err() && policy.stored.selector.is_none());
+        assert!(policy.parsed.verdict.is_err() && policy.parsed.selector.is_none());
     }
 
     #[test]

@@ -3,8 +3,9 @@
 
 use noderotation_rotation::announcement::{Announcement, ClaimId};
 use noderotation_rotation::event_dedup::Notice;
+use noderotation_rotation::event_reason::EventReason;
 use noderotation_shared::kind::Kind;
-use noderotation_shared::objects::NodePool;
+use noderotation_shared::objects::{NodePool, SurgePath};
 use noderotation_shared::{duration, instant};
 use tracing::{info, warn};
 
@@ -15,7 +16,7 @@ use crate::metrics::Metrics;
 pub fn tell(recorder: &Recorder, pool: &str, notice: &Notice) {
     let Notice { topic, text, is_warning, event } = notice;
     if let Some(about) = event {
-        warn!(nodepool = pool, reason = about.reason, about = about.name, "{text}");
+        warn!(nodepool = pool, reason = about.reason.word(), about = about.name, "{text}");
         recorder.record(Event {
             kind: about.kind,
             name: about.name.clone(),
@@ -55,7 +56,7 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, announc
                 "rotation candidate selected"
             );
             on_pool(
-                "RotationStarted",
+                EventReason::RotationStarted,
                 format!("rotating NodeClaim {claim} (node {node}, deadline {deadline}) by RotationPolicy {policy}"),
             );
         }
@@ -63,15 +64,16 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, announc
             info!(nodepool, nodeclaim = claim.name, placeholder, size, "surge placeholder created");
         }
         Announcement::Clamped { claim, reason, message } => {
-            if *reason == "SurgeClamped" {
-                info!(nodepool, nodeclaim = claim.name, reason, message, "surge placeholder clamped");
+            let word = reason.word();
+            if reason.is_normal() {
+                info!(nodepool, nodeclaim = claim.name, reason = word, message, "surge placeholder clamped");
             } else {
-                warn!(nodepool, nodeclaim = claim.name, reason, message, "surge placeholder clamped");
+                warn!(nodepool, nodeclaim = claim.name, reason = word, message, "surge placeholder clamped");
             }
-            on_claim(claim, reason, message.clone());
+            on_claim(claim, *reason, message.clone());
         }
         Announcement::SurgeReady { claim, host, path, surge_wait } => {
-            let path = path.unwrap_or("unknown");
+            let path = path.map_or("unknown", SurgePath::word);
             info!(
                 nodepool,
                 nodeclaim = claim.name,
@@ -98,7 +100,7 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, announc
             );
             on_claim(
                 claim,
-                "RotationFailed",
+                EventReason::RotationFailed,
                 format!("attempt {retry_count} failed: {reason}; next attempt at {next}"),
             );
         }
@@ -106,12 +108,13 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, announc
             metrics.completed(nodepool, "expired");
             warn!(nodepool, nodeclaim = claim.name, phase, "rotation expired");
             on_pool(
-                "RotationExpired",
+                EventReason::RotationExpired,
                 format!("NodeClaim {claim} was deleted by somebody else while its rotation was {phase}"),
             );
         }
         Announcement::Completed { claim, mode, surge_path, surge_wait, drain } => {
             metrics.completed(nodepool, "success");
+            let mode = mode.word();
             for (phase, length) in [("surge_wait", surge_wait), ("drain", drain)] {
                 if let Some(length) = length {
                     metrics.phase(nodepool, phase, length.as_secs_f64());
@@ -126,21 +129,21 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, announc
                 nodepool,
                 nodeclaim = claim.name,
                 mode,
-                surge_path = surge_path.as_deref(),
+                surge_path = surge_path.map(SurgePath::word),
                 surge_wait = text(*surge_wait),
                 drain = text(*drain),
                 total = text(total),
                 "rotation complete"
             );
             let took = total.map(|t| format!(" in {}", duration::human(t))).unwrap_or_default();
-            on_pool("RotationCompleted", format!("rotated NodeClaim {claim}{took} ({mode})"));
+            on_pool(EventReason::RotationCompleted, format!("rotated NodeClaim {claim}{took} ({mode})"));
         }
         Announcement::ForcefulFallback { claim, deadline } => {
             metrics.fallback(nodepool);
             let deadline = instant::format(*deadline);
             warn!(nodepool, nodeclaim = claim.name, deadline, "rotating without a surge");
             on_pool(
-                "ForcefulFallback",
+                EventReason::ForcefulFallback,
                 format!("NodeClaim {claim} expires at {deadline}, too soon for a surge: it is drained without one"),
             );
         }
@@ -149,7 +152,7 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, announc
             let opened_at = instant::format(*opened_at);
             warn!(nodepool, opened_at, eligible, in_backoff, "maintenance window closed with candidates unrotated");
             on_pool(
-                "WindowMissed",
+                EventReason::WindowMissed,
                 format!(
                     "the window that opened at {opened_at} closed with {eligible} candidates unrotated and {in_backoff} in backoff"
                 ),
@@ -157,7 +160,7 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, announc
         }
         Announcement::GovernanceLost { claim, why } => {
             warn!(nodepool, nodeclaim = claim.name, why, "governance lost, rotation rolled back");
-            on_pool("GovernanceLost", format!("the rotation of NodeClaim {claim} was rolled back: {why}"));
+            on_pool(EventReason::GovernanceLost, format!("the rotation of NodeClaim {claim} was rolled back: {why}"));
         }
         Announcement::Unprotected { node } => info!(nodepool, node, "unfroze"),
         Announcement::Uncordoned { node } => info!(nodepool, node, "uncordoned"),

@@ -8,6 +8,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use noderotation_cluster::api::{Api, Outcome};
+use noderotation_rotation::event_reason::EventReason;
 use noderotation_shared::kind::Kind;
 
 /// One Event of `events.k8s.io/v1`.
@@ -19,14 +20,11 @@ pub struct Event {
     pub name: String,
     /// The object's UID; empty where it is not known.
     pub uid: String,
-    /// Why: one of §11's reasons.
-    pub reason: &'static str,
+    /// Why.
+    pub reason: EventReason,
     /// What happened, in a sentence.
     pub note: String,
 }
-
-/// The reasons of Normal Events; all others are Warnings.
-const NORMAL: [&str; 3] = ["RotationStarted", "RotationCompleted", "SurgeClamped"];
 
 /// Events about objects without a namespace live in this one.
 const NAMESPACE: &str = "default";
@@ -64,8 +62,8 @@ pub async fn write(api: Api, mut events: mpsc::Receiver<Event>, instance: Arc<st
             "apiVersion": Kind::Event.api_version(),
             "kind": Kind::Event.name(),
             "metadata": {"name": format!("{head}.{:x}.{n:x}", now.as_nanosecond()), "namespace": NAMESPACE},
-            "type": if NORMAL.contains(&event.reason) { "Normal" } else { "Warning" },
-            "reason": event.reason,
+            "type": if event.reason.is_normal() { "Normal" } else { "Warning" },
+            "reason": event.reason.word(),
             "action": "Rotate",
             "note": shortened(&event.note, NOTE_BYTES),
             "eventTime": micros(now),
@@ -76,7 +74,7 @@ pub async fn write(api: Api, mut events: mpsc::Receiver<Event>, instance: Arc<st
         match api.create(Kind::Event, Some(NAMESPACE), &body).await {
             Outcome::Applied(_) => {}
             other => {
-                tracing::warn!(reason = event.reason, about = event.name, outcome = %other, "event not written");
+                tracing::warn!(reason = event.reason.word(), about = event.name, outcome = %other, "event not written");
             }
         }
     }

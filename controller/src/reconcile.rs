@@ -9,6 +9,7 @@ use noderotation_cluster::backoff::jittered;
 use noderotation_cluster::error::with_causes;
 use noderotation_rotation::Pass;
 use noderotation_rotation::event_dedup::{EventAbout, EventDedup, Notice, notices};
+use noderotation_rotation::event_reason::EventReason;
 use noderotation_rotation::pass::{Next, PassEnd, PassResult, Written};
 use noderotation_rotation::step::Act;
 use noderotation_rotation::work_queue::{End, Work};
@@ -169,11 +170,12 @@ impl Reconciler {
     fn rejected(&self, pass: &Pass, step: &str, error: &str) {
         let pool = &pass.world().pool.meta;
         let (kind, name, uid) = (Kind::NodePool, pool.name.to_string(), pool.uid.to_string());
+        let reason = EventReason::WriteRefused;
         let notice = Notice {
-            topic: "WriteRefused".into(),
+            topic: reason.to_string(),
             text: format!("the API server rejected the write of step {step}: {error}"),
             is_warning: true,
-            event: Some(EventAbout { reason: "WriteRefused", kind, name, uid }),
+            event: Some(EventAbout { reason, kind, name, uid }),
         };
         if self.event_dedup.lock().is_new(&pool.name, &notice.topic, &notice.text) {
             tell(&self.recorder, &pool.name, &notice);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use noderotation_rotation::report::PoolReport;
 use noderotation_shared::admission::messages;
-use noderotation_shared::governance::{StoredPolicy, Ungoverned, govern};
+use noderotation_shared::governance::{Ungoverned, govern};
 use noderotation_shared::instant;
 use noderotation_shared::objects::{NodePool, PolicyObject};
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ pub async fn keep(api: Api, caches: Arc<Caches>, reports: PoolReports, term: Ter
                 return std::future::pending().await; // the process is about to end
             }
             let status = status(policy, standing.get(&*policy.meta.name), &pools, &reports, now);
-            if let Some(edge) = policy.stored.verdict.as_ref().ok().and_then(|p| p.schedule.next_edge(now)) {
+            if let Some(edge) = policy.parsed.verdict.as_ref().ok().and_then(|p| p.schedule.next_edge(now)) {
                 let until = Duration::try_from(edge.duration_since(now)).unwrap_or_default();
                 next = next.min(Instant::now() + until + Duration::from_millis(10));
             }
@@ -75,10 +75,8 @@ fn standing(policies: &[Arc<PolicyObject>], pools: &[Arc<NodePool>]) -> BTreeMap
     let mut standing: BTreeMap<String, Standing> = BTreeMap::new();
     for pool in pools {
         let name = pool.meta.name.to_string();
-        match govern(&pool.labels, policies.iter().filter(|p| p.meta.deleted.is_none()).map(|p| &*p.stored)) {
-            Ok((StoredPolicy { name: winner, .. }, _)) => {
-                standing.entry(winner.clone()).or_default().wins.push(name);
-            }
+        match govern(&pool.labels, policies.iter().filter(|p| p.meta.deleted.is_none()).map(|p| &*p.parsed)) {
+            Ok((winner, _)) => standing.entry(winner.name.to_string()).or_default().wins.push(name),
             Err(Ungoverned::InvalidPolicy(winner)) => standing.entry(winner).or_default().wins.push(name),
             Err(Ungoverned::Conflict(tied)) => {
                 for policy in &tied {
@@ -108,21 +106,21 @@ fn status(
         .filter(|name| pools.iter().any(|p| *p.meta.name == ***name && p.anchor().is_some()))
         .collect();
     let candidates: usize = standing.wins.iter().filter_map(|name| reports.get(name)).map(|r| r.counts.eligible).sum();
-    let next = policy.stored.verdict.as_ref().ok().and_then(|p| p.schedule.occurrences(now).next());
+    let next = policy.parsed.verdict.as_ref().ok().and_then(|p| p.schedule.occurrences(now).next());
     let mut wanted = json!({
-        "observedGeneration": policy.stored.generation,
+        "observedGeneration": policy.generation,
         "matchedNodePools": standing.wins,
         "rotatingNodePools": rotating,
         "candidates": candidates,
         "nextWindow": next.map(|o| json!({"opens": o.opening().map(instant::format), "closes": o.closing().map(instant::format)})),
-        "conditions": [condition(&policy.stored, standing)],
+        "conditions": [condition(policy, standing)],
     });
     keep_transition_time(&policy.status, &mut wanted, now);
     (without_empty(&policy.status) != without_empty(&wanted)).then_some(wanted)
 }
 
-fn condition(policy: &StoredPolicy, standing: &Standing) -> Value {
-    let (status, reason, message) = match (&policy.verdict, standing.ties.as_slice()) {
+fn condition(policy: &PolicyObject, standing: &Standing) -> Value {
+    let (status, reason, message) = match (&policy.parsed.verdict, standing.ties.as_slice()) {
         (Err(problems), _) => ("False", "Invalid", problems.to_string()),
         (Ok(_), []) => ("True", "Accepted", String::new()),
         (Ok(_), ties) => {
@@ -233,11 +231,11 @@ mod tests {
         });
         let policies = [Arc::new(policy("a", &good(), Value::Null)), Arc::new(policy("b", &good(), Value::Null))];
         let standing = standing(&policies, &[pool]);
-        let told = condition(&policies[0].stored, &standing["a"]);
+        let told = condition(&policies[0], &standing["a"]);
         assert_eq!(told["reason"], "Conflict");
         assert!(told["message"].as_str().unwrap().contains("RotationPolicy b for NodePool api"), "{told}");
         let bad = policy("c", &json!({"nodePoolSelector": {}, "maintenanceWindows": []}), Value::Null);
-        let told = condition(&bad.stored, &Standing::default());
+        let told = condition(&bad, &Standing::default());
         assert_eq!(told["reason"], "Invalid");
         assert!(told["message"].as_str().unwrap().contains("spec.maintenanceWindows"), "{told}");
     }

@@ -2,17 +2,16 @@
 //! neither.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::to_bytes;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use jiff::Timestamp;
-use noderotation_cluster::api::Api;
 use noderotation_cluster::objects::Cached;
 use noderotation_cluster::watch::EventHandler;
 use noderotation_controller::events::{Event, Recorder};
@@ -22,11 +21,14 @@ use noderotation_controller::queue::Queue;
 use noderotation_controller::reconcile::Reconciler;
 use noderotation_controller::sweep::sweep;
 use noderotation_controller::watch::Caches;
+use noderotation_rotation::event_reason::EventReason;
 use noderotation_rotation::world::Settings;
 use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder, PolicyObject};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
+
+use support::{body_of, response, status};
 
 const POOL: &str = "/apis/karpenter.sh/v1/nodepools/api";
 const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/old";
@@ -101,14 +103,14 @@ impl Server {
             self.budget_lists += 1;
             return match &self.budgets {
                 Some(budgets) => (200, json!({"metadata": {}, "items": budgets})),
-                None => (403, status(403)),
+                None => (403, status(403, "Scripted")),
             };
         }
         if method == "GET" {
             return match self.objects.get(path) {
                 Some(object) => (200, object.clone()),
                 None if path == "/api/v1/pods" => (200, json!({"metadata": {}, "items": self.pods(query)})),
-                None => (404, status(404)),
+                None => (404, status(404, "Scripted")),
             };
         }
         self.writes.push(format!("{method} {path}"));
@@ -119,14 +121,14 @@ impl Server {
             self.faults[i].what.clone()
         });
         match fault {
-            Some(What::Code(code)) => return (code, status(code)),
+            Some(What::Code(code)) => return (code, status(code, "Scripted")),
             Some(What::Busy(code, seconds)) => {
                 self.retry_after = Some(seconds);
-                return (code, status(code));
+                return (code, status(code, "Scripted"));
             }
             Some(What::LostAnswer) => {
                 self.write(method, path, body);
-                return (500, status(500));
+                return (500, status(500, "Scripted"));
             }
             Some(What::Overtaken(key, value)) => self.annotate(path, key, value),
             Some(What::Vanishes) => {
@@ -147,18 +149,18 @@ impl Server {
             self.put(&path, object);
             return (201, self.objects[&path].clone());
         }
-        let Some(object) = self.objects.get(path).cloned() else { return (404, status(404)) };
+        let Some(object) = self.objects.get(path).cloned() else { return (404, status(404, "Scripted")) };
         if method == "DELETE" {
             let differs =
                 |key| body["preconditions"][key].as_str().is_some_and(|seen| object["metadata"][key] != *seen);
             if differs("uid") || differs("resourceVersion") {
-                return (409, status(409));
+                return (409, status(409, "Scripted"));
             }
             self.objects.remove(path);
             return (200, object);
         }
         if body["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
-            return (409, status(409));
+            return (409, status(409, "Scripted"));
         }
         let mut object = object;
         merge(&mut object, body);
@@ -181,22 +183,15 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-fn status(code: u16) -> Value {
-    json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "message": format!("scripted {code}"), "reason": "Scripted"})
-}
-
-async fn serve(State(server): State<Arc<Mutex<Server>>>, request: Request) -> Response {
+async fn answer(State(server): State<Arc<Mutex<Server>>>, request: Request) -> Response {
     let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
     let query = request.uri().query().unwrap_or_default().to_owned();
-    let bytes = to_bytes(request.into_body(), 1 << 20).await.unwrap();
-    let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-    let (answer, retry_after) = {
+    let body = body_of(request).await;
+    let ((code, answer), retry_after) = {
         let mut server = server.lock().unwrap();
         (server.answer(&method, &path, &query, &body), server.retry_after.take())
     };
-    let (code, answer) = answer;
-    let json = [("content-type", "application/json")];
-    let mut response = (StatusCode::from_u16(code).unwrap(), json, answer.to_string()).into_response();
+    let mut response = response(code, answer.to_string());
     if let Some(seconds) = retry_after {
         response.headers_mut().insert("retry-after", seconds.into());
     }
@@ -207,7 +202,7 @@ struct Scene {
     server: Arc<Mutex<Server>>,
     reconciler: Arc<Reconciler>,
     events: Receiver<Event>,
-    told: Vec<&'static str>,
+    told: Vec<EventReason>,
 }
 
 impl Scene {
@@ -235,15 +230,9 @@ impl Scene {
             }),
         );
         let server = Arc::new(Mutex::new(server));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let routes = Router::new().fallback(serve).with_state(server.clone());
-        tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
-
-        let mut config = kube::Config::new(url.parse().unwrap());
-        config.default_retry = false;
         let metrics = Arc::new(Metrics::new());
-        let api = Api::new(kube::Client::try_from(config).unwrap(), 1000, 1000, metrics.client_metrics.clone());
+        let routes = Router::new().fallback(answer).with_state(server.clone());
+        let api = support::serve(routes, metrics.client_metrics.clone()).await;
         let queue = Arc::new(Queue::default());
         let caches = Arc::new(Caches::new(queue.clone(), Arc::default()));
         {
@@ -280,8 +269,8 @@ impl Scene {
     }
 
     /// Waits for an event: it follows its write, so it may come after what the server shows.
-    async fn until_told(&mut self, reason: &str) {
-        self.wait(reason, |scene| scene.count(reason) > 0).await;
+    async fn until_told(&mut self, reason: EventReason) {
+        self.wait(reason.word(), |scene| scene.count(reason) > 0).await;
     }
 
     async fn wait(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
@@ -331,8 +320,8 @@ impl Scene {
         self.until("the placeholder", |s| s.objects.keys().any(|k| k.contains("/pods/surge-old"))).await;
     }
 
-    fn count(&self, reason: &str) -> usize {
-        self.told.iter().filter(|r| **r == reason).count()
+    fn count(&self, reason: EventReason) -> usize {
+        self.told.iter().filter(|told| **told == reason).count()
     }
 }
 
@@ -357,8 +346,8 @@ fn fault(path: &'static str, body: &'static str, what: What) -> Vec<Fault> {
 async fn without_a_fault_all_lands_and_is_told_once() {
     let mut scene = Scene::start(Vec::new()).await;
     scene.until_reserved().await;
-    scene.until_told("RotationStarted").await;
-    assert_eq!(scene.count("RotationStarted"), 1);
+    scene.until_told(EventReason::RotationStarted).await;
+    assert_eq!(scene.count(EventReason::RotationStarted), 1);
     let server = scene.server.lock().unwrap();
     assert_eq!(server.annotation(POOL, "active-rotation").as_deref(), Some("old"));
     assert_eq!(server.annotation(CLAIM, "state").as_deref(), Some("pending"));
@@ -370,8 +359,8 @@ async fn without_a_fault_all_lands_and_is_told_once() {
 async fn an_unrelated_writer_only_costs_a_second_try() {
     let mut scene = Scene::start(fault(POOL, "active-rotation", What::Overtaken("other.example/note", "x"))).await;
     scene.until_reserved().await;
-    scene.until_told("RotationStarted").await;
-    assert_eq!(scene.count("RotationStarted"), 1);
+    scene.until_told(EventReason::RotationStarted).await;
+    assert_eq!(scene.count(EventReason::RotationStarted), 1);
     assert_eq!(scene.server.lock().unwrap().objects[POOL]["metadata"]["annotations"]["other.example/note"], "x");
 }
 
@@ -385,14 +374,14 @@ async fn what_somebody_else_decided_meanwhile_holds() {
     scene.until("a clean pass after it", |_| metrics.render().contains("reconcile_total{result=\"success\"} ")).await;
     let server = scene.server.lock().unwrap();
     assert_eq!(server.annotation(POOL, "active-rotation"), None, "anchored although frozen");
-    assert_eq!(scene.count("RotationStarted"), 0, "told what did not happen");
+    assert_eq!(scene.count(EventReason::RotationStarted), 0, "told what did not happen");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_whose_answer_was_lost_is_gone_on_from_and_not_told() {
     let mut scene = Scene::start(fault(POOL, "active-rotation", What::LostAnswer)).await;
     scene.until_reserved().await;
-    assert_eq!(scene.count("RotationStarted"), 0, "it may have landed: nobody may say so");
+    assert_eq!(scene.count(EventReason::RotationStarted), 0, "it may have landed: nobody may say so");
     let anchors = scene.server.lock().unwrap().writes.iter().filter(|w| w.ends_with("nodepools/api")).count();
     assert_eq!(anchors, 2, "the stamp and one anchor");
 }
@@ -402,8 +391,8 @@ async fn a_server_in_trouble_is_asked_again_after_the_backoff_and_it_is_told_onc
     let faults = vec![Fault { path: POOL, body: "active-rotation", what: What::Code(500), times: 2 }];
     let mut scene = Scene::start(faults).await;
     scene.until_reserved().await;
-    scene.until_told("RotationStarted").await;
-    assert_eq!(scene.count("RotationStarted"), 1);
+    scene.until_told(EventReason::RotationStarted).await;
+    assert_eq!(scene.count(EventReason::RotationStarted), 1);
     assert!(scene.reconciler.metrics.render().contains("noderotation_retries_total{loop=\"rotation\"}"));
 }
 
@@ -412,8 +401,8 @@ async fn a_refusal_is_told_and_nothing_goes_on_without_it() {
     let faults = vec![Fault { path: NODE, body: "cordoned", what: What::Code(403), times: 2 }];
     let mut scene = Scene::start(faults).await;
     scene.until_reserved().await;
-    scene.until_told("WriteRefused").await;
-    assert_eq!(scene.count("WriteRefused"), 1, "once for a message: {:?}", scene.told);
+    scene.until_told(EventReason::WriteRefused).await;
+    assert_eq!(scene.count(EventReason::WriteRefused), 1, "once for a message: {:?}", scene.told);
     let server = scene.server.lock().unwrap();
     let freeze = server.writes.iter().filter(|w| w.ends_with("node-old")).count();
     assert_eq!(freeze, 3, "{:?}", server.writes);
@@ -423,8 +412,8 @@ async fn a_refusal_is_told_and_nothing_goes_on_without_it() {
 async fn a_claim_that_vanishes_under_a_write_ends_as_expired() {
     let mut scene = Scene::start(fault(CLAIM, "pending", What::Vanishes)).await;
     scene.until("the release", |s| s.annotation(POOL, "active-rotation").is_none() && s.writes.len() > 2).await;
-    scene.until_told("RotationExpired").await;
-    assert_eq!(scene.count("RotationExpired"), 1, "{:?}", scene.told);
+    scene.until_told(EventReason::RotationExpired).await;
+    assert_eq!(scene.count(EventReason::RotationExpired), 1, "{:?}", scene.told);
     assert!(!scene.server.lock().unwrap().objects.keys().any(|k| k.contains("surge-")));
 }
 
@@ -455,8 +444,8 @@ async fn a_server_that_asks_for_time_gets_it() {
         scene.until_reserved().await;
         // without it the backoff would be a second at most
         assert!(began.elapsed() >= Duration::from_millis(2_500), "{code}: asked again after {:?}", began.elapsed());
-        scene.until_told("RotationStarted").await;
-        assert_eq!(scene.count("RotationStarted"), 1);
+        scene.until_told(EventReason::RotationStarted).await;
+        assert_eq!(scene.count(EventReason::RotationStarted), 1);
     }
 }
 
@@ -515,7 +504,7 @@ async fn a_pod_that_has_taken_an_orphans_name_is_not_deleted_in_its_place() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_live_read_did_not_find_leaves_the_caches() {
     let mut scene = Scene::start(fault(CLAIM, "pending", What::Vanishes)).await;
-    scene.until_told("RotationExpired").await;
+    scene.until_told(EventReason::RotationExpired).await;
     assert!(scene.reconciler.caches.lock().claim("old").is_none());
     assert!(scene.reconciler.caches.lock().claims_of("api").is_empty());
 }
@@ -555,7 +544,7 @@ fn budget(max_unavailable: u32) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_that_would_never_end_is_not_begun_and_is_judged_anew_each_time() {
     let mut scene = with_a_pod_under(Some(vec![budget(0)]), None).await;
-    scene.until_told("Undrainable").await;
+    scene.until_told(EventReason::Undrainable).await;
     {
         let mut server = scene.server.lock().unwrap();
         assert_eq!(server.annotation(POOL, "active-rotation"), None);
@@ -565,7 +554,7 @@ async fn a_drain_that_would_never_end_is_not_begun_and_is_judged_anew_each_time(
     }
     scene.reconciler.queue.trigger("api");
     scene.until_reserved().await;
-    assert_eq!(scene.count("Undrainable"), 1, "{:?}", scene.told);
+    assert_eq!(scene.count(EventReason::Undrainable), 1, "{:?}", scene.told);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -573,13 +562,13 @@ async fn with_a_grace_period_no_budget_is_read() {
     let mut scene = with_a_pod_under(None, Some("1h")).await;
     scene.until_reserved().await;
     assert_eq!(scene.server.lock().unwrap().budget_lists, 0);
-    assert_eq!(scene.count("BudgetsUnreadable"), 0);
+    assert_eq!(scene.count(EventReason::BudgetsUnreadable), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_right_to_list_budgets_the_pass_goes_on_and_says_so() {
     let mut scene = with_a_pod_under(None, None).await;
-    scene.until_told("BudgetsUnreadable").await;
+    scene.until_told(EventReason::BudgetsUnreadable).await;
     let metrics = scene.reconciler.metrics.clone();
     scene.until("a clean pass", |_| metrics.render().contains("reconcile_total{result=\"success\"} ")).await;
     let server = scene.server.lock().unwrap();

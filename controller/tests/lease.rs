@@ -1,20 +1,21 @@
 //! Leader election on a scripted Lease: who may take it, when, and when a leader stops.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+mod support;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::to_bytes;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use noderotation_cluster::api::Api;
+use axum::response::Response;
 use noderotation_cluster::metrics::ClientMetrics;
 use noderotation_controller::leader::{Election, LostLease, Timing};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
+
+use support::{body_of, response, status};
 
 const TIMING: Timing = Timing {
     duration: Duration::from_secs(6),
@@ -54,12 +55,12 @@ impl Server {
 
     fn answer(&mut self, method: &str, body: Value) -> (u16, Value) {
         match (method, self.lease.clone()) {
-            ("GET", None) => (404, status(404)),
+            ("GET", None) => (404, status(404, "Scripted")),
             ("GET", Some(lease)) => (200, lease),
-            _ if self.refuses => (500, status(500)),
+            _ if self.refuses => (500, status(500, "Scripted")),
             ("POST", None) => self.put(body),
-            ("POST", Some(_)) => (409, status(409)),
-            (_, None) => (404, status(404)),
+            ("POST", Some(_)) => (409, status(409, "Scripted")),
+            (_, None) => (404, status(404, "Scripted")),
             (_, Some(mut lease)) => {
                 self.writes += 1;
                 if std::mem::take(&mut self.is_overtaken) {
@@ -68,7 +69,7 @@ impl Server {
                 // without a version the API server replaces whatever it has
                 let seen = body["metadata"]["resourceVersion"].as_str();
                 if seen.is_some_and(|seen| lease["metadata"]["resourceVersion"] != *seen) {
-                    return (409, status(409));
+                    return (409, status(409, "Scripted"));
                 }
                 self.put(body)
             }
@@ -76,29 +77,19 @@ impl Server {
     }
 }
 
-fn status(code: u16) -> Value {
-    json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "message": format!("scripted {code}")})
-}
-
-async fn serve(State(server): State<Arc<Mutex<Server>>>, request: Request) -> Response {
+async fn answer(State(server): State<Arc<Mutex<Server>>>, request: Request) -> Response {
     let method = request.method().to_string();
     if request.uri().query().unwrap_or_default().contains("watch=true") {
         return std::future::pending().await; // nothing happens
     }
-    let bytes = to_bytes(request.into_body(), 1 << 20).await.unwrap();
-    let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+    let body = body_of(request).await;
     let (code, answer) = server.lock().unwrap().answer(&method, body);
-    (StatusCode::from_u16(code).unwrap(), [("content-type", "application/json")], answer.to_string()).into_response()
+    response(code, answer.to_string())
 }
 
 async fn candidate(server: &Arc<Mutex<Server>>) -> Election {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let routes = Router::new().fallback(serve).with_state(server.clone());
-    tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
-    let mut config = kube::Config::new(url.parse().unwrap());
-    config.default_retry = false;
-    let api = Api::new(kube::Client::try_from(config).unwrap(), 1000, 1000, Arc::new(ClientMetrics::default()));
+    let routes = Router::new().fallback(answer).with_state(server.clone());
+    let api = support::serve(routes, Arc::new(ClientMetrics::default())).await;
     Election::new(&api, "ns", "pod-a", TIMING)
 }
 

@@ -1,21 +1,23 @@
 //! Watches against a scripted API server: what a real one does rarely, and never on demand.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+mod support;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use noderotation_cluster::api::Api;
+use axum::response::Response;
 use noderotation_cluster::metrics::ClientMetrics;
 use noderotation_cluster::watch::{Freshness, ListWatch, reflect};
 use noderotation_controller::queue::Queue;
 use noderotation_controller::watch::Caches;
 use noderotation_shared::objects::Node;
 use serde_json::{Value, json};
+
+use support::{response, status};
 
 /// Answers requests with the next of its answers, and remembers what it was asked.
 #[derive(Clone, Default)]
@@ -28,9 +30,7 @@ async fn answer(State(script): State<Script>, request: Request) -> Response {
     script.asked.lock().unwrap().push(request.uri().query().unwrap_or_default().to_owned());
     let next = script.answers.lock().unwrap().pop_front();
     match next {
-        Some((code, body)) => {
-            (StatusCode::from_u16(code).unwrap(), [("content-type", "application/json")], body).into_response()
-        }
+        Some((code, body)) => response(code, body),
         // a watch that has nothing more to say
         None => std::future::pending().await,
     }
@@ -57,10 +57,6 @@ fn bookmark(version: u32, ends_initial: bool) -> String {
     )
 }
 
-fn status(code: u16, reason: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason})
-}
-
 struct Watched {
     caches: Arc<Caches>,
     queue: Arc<Queue>,
@@ -71,14 +67,9 @@ impl Watched {
     /// Starts a watch of nodes on a server with these answers.
     async fn start(answers: Vec<(u16, String)>) -> Self {
         let script = Script { answers: Arc::new(Mutex::new(answers.into())), ..Script::default() };
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let routes = Router::new().fallback(answer).with_state(script.clone());
-        tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
-        let mut config = kube::Config::new(url.parse().unwrap());
-        config.default_retry = false;
         let metrics = Arc::new(ClientMetrics::default());
-        let api = Api::new(kube::Client::try_from(config).unwrap(), 1000, 1000, metrics.clone());
+        let routes = Router::new().fallback(answer).with_state(script.clone());
+        let api = support::serve(routes, metrics.clone()).await;
         let queue = Arc::new(Queue::default());
         let fresh = Arc::new(Freshness::default());
         let caches = Arc::new(Caches::new(queue.clone(), fresh.clone()));

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
-use noderotation_shared::objects::NodeClaim;
+use noderotation_shared::objects::{NodeClaim, RotationMode, SurgePath};
+
+use crate::event_reason::EventReason;
 
 /// A NodeClaim by name and UID, so that an Event is about this claim and not about a later one of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +64,7 @@ pub enum Announcement {
         /// The candidate.
         claim: ClaimId,
         /// `SurgeClamped`, `SurgeClampBandExceeded` or `SurgeClampRefused`.
-        reason: &'static str,
+        reason: EventReason,
         /// Which resource, and by how much.
         message: String,
     },
@@ -72,8 +74,8 @@ pub enum Announcement {
         claim: ClaimId,
         /// The Node that stands in for it.
         host: String,
-        /// `provisioned` or `absorbed`; `None` where that is unknown.
-        path: Option<&'static str>,
+        /// Which node that is; `None` where that is unknown.
+        path: Option<SurgePath>,
         /// From `started-at` until now.
         surge_wait: SignedDuration,
     },
@@ -109,10 +111,10 @@ pub enum Announcement {
     Completed {
         /// The claim that is gone.
         claim: ClaimId,
-        /// `surge` or `forceful-fallback`.
-        mode: &'static str,
-        /// `provisioned` or `absorbed`; `None` where that is unknown.
-        surge_path: Option<String>,
+        /// How its node was replaced.
+        mode: RotationMode,
+        /// Which node the placeholder ran on; `None` in the fallback, or where that is unknown.
+        surge_path: Option<SurgePath>,
         /// How long the surge took; `None` in the fallback, or where it cannot be read.
         surge_wait: Option<SignedDuration>,
         /// How long the drain took; `None` where its start cannot be read.

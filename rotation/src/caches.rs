@@ -171,10 +171,10 @@ impl Caches {
     }
 
     fn governing(&mut self, labels: &BTreeMap<String, String>, now: Timestamp) -> Result<GoverningPolicy, Ungoverned> {
-        let stored = self.policies.objects.values().filter(|p| p.meta.deleted.is_none()).map(|p| &*p.stored);
-        let (winner, policy) = govern(labels, stored)?;
-        let object = self.policies.objects.get(winner.name.as_str()).cloned().ok_or(Ungoverned::NoMatch)?;
-        let (name, policy) = (winner.name.clone(), policy.clone());
+        let policies = self.policies.objects.values().filter(|p| p.meta.deleted.is_none()).map(|p| &*p.parsed);
+        let (winner, policy) = govern(labels, policies)?;
+        let object = self.policies.objects.get(&*winner.name).cloned().ok_or(Ungoverned::NoMatch)?;
+        let (name, policy) = (winner.name.to_string(), policy.clone());
         let cadence = self.cadence(&object, &policy, now);
         Ok(GoverningPolicy { name, policy, cadence })
     }
@@ -183,7 +183,7 @@ impl Caches {
     fn cadence(&mut self, object: &PolicyObject, policy: &Policy, now: Timestamp) -> Cadence {
         const EPOCH_SINCE_MONDAY: i64 = 3 * 86_400; // 1970-01-01 was a Thursday
         let week = (now.as_second() + EPOCH_SINCE_MONDAY).div_euclid(7 * 86_400);
-        let of = (object.meta.uid.clone(), object.stored.generation, week);
+        let of = (object.meta.uid.clone(), object.generation, week);
         if let Some(cached) = self.cadences.get(&object.meta.name).filter(|cached| cached.of == of) {
             return cached.cadence;
         }

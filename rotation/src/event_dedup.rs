@@ -6,6 +6,7 @@ use noderotation_shared::governance::Ungoverned;
 use noderotation_shared::kind::Kind;
 
 use crate::announcement::ClaimId;
+use crate::event_reason::EventReason;
 use crate::reason::Reason;
 use crate::report::PoolReport;
 
@@ -26,7 +27,7 @@ pub struct Notice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventAbout {
     /// The Event's reason (§11).
-    pub reason: &'static str,
+    pub reason: EventReason,
     /// The kind of the object that it is about: a NodePool or a NodeClaim.
     pub kind: Kind,
     /// The object's name.
@@ -85,15 +86,16 @@ pub fn notices(report: &PoolReport, uid: &str, claim_uid: impl Fn(&str) -> Strin
         }
     }
     for finding in &report.findings {
-        let code = finding.code.name();
-        noticed.push(warning(code.to_owned(), finding.message.clone(), Some(about(code, pool()))));
+        let reason = EventReason::Finding(finding.code);
+        noticed.push(warning(reason.to_string(), finding.message.clone(), Some(about(reason, pool()))));
     }
     for claim in &report.counts.short_lead {
         let text = format!(
             "NodeClaim {claim} expires too soon to be offered all windows of minRotationChances; it is rotated in the first one"
         );
         let regarding = (Kind::NodeClaim, claim.clone(), claim_uid(claim));
-        noticed.push(warning(format!("ShortLead/{claim}"), text, Some(about("ShortLead", regarding))));
+        let reason = EventReason::ShortLead;
+        noticed.push(warning(format!("{reason}/{claim}"), text, Some(about(reason, regarding))));
     }
     noticed.extend(no_candidate(report));
     noticed
@@ -113,7 +115,7 @@ fn no_candidate(report: &PoolReport) -> Option<Notice> {
 
 /// How a reason is told.
 enum Told<'a> {
-    Event { reason: &'static str, claim: Option<&'a ClaimId> },
+    Event { reason: EventReason, claim: Option<&'a ClaimId> },
     Log { topic: String },
     Not,
 }
@@ -122,16 +124,20 @@ fn told_as(reason: &Reason) -> Told<'_> {
     let on_pool = |reason| Told::Event { reason, claim: None };
     let on_claim = |reason, claim| Told::Event { reason, claim: Some(claim) };
     match reason {
-        Reason::Ungoverned(Ungoverned::Conflict(_) | Ungoverned::InvalidPolicy(_)) => on_pool("PolicyConflict"),
-        Reason::StaticNodePool => on_pool("StaticNodePool"),
-        Reason::FreezeUnreadable(_) => on_pool("FreezeUnreadable"),
-        Reason::InsufficientHeadroom { .. } | Reason::HeadroomTight { .. } => on_pool("InsufficientHeadroom"),
-        Reason::DrainStuck { .. } => on_pool("DrainStuck"),
-        Reason::SurgeZoneConflict { claim, .. } => on_claim("SurgeZoneConflict", claim),
-        Reason::Undrainable { claim, .. } => on_claim("Undrainable", claim),
-        Reason::BudgetsUnreadable { claim, .. } => on_claim("BudgetsUnreadable", claim),
-        Reason::RequestNotMet { claim, .. } => on_claim("RequestNotMet", claim),
-        Reason::SurgeUnschedulable { claim, .. } => on_claim("SurgeUnschedulable", claim),
+        Reason::Ungoverned(Ungoverned::Conflict(_) | Ungoverned::InvalidPolicy(_)) => {
+            on_pool(EventReason::PolicyConflict)
+        }
+        Reason::StaticNodePool => on_pool(EventReason::StaticNodePool),
+        Reason::FreezeUnreadable(_) => on_pool(EventReason::FreezeUnreadable),
+        Reason::InsufficientHeadroom { .. } | Reason::HeadroomTight { .. } => {
+            on_pool(EventReason::InsufficientHeadroom)
+        }
+        Reason::DrainStuck { .. } => on_pool(EventReason::DrainStuck),
+        Reason::SurgeZoneConflict { claim, .. } => on_claim(EventReason::SurgeZoneConflict, claim),
+        Reason::Undrainable { claim, .. } => on_claim(EventReason::Undrainable, claim),
+        Reason::BudgetsUnreadable { claim, .. } => on_claim(EventReason::BudgetsUnreadable, claim),
+        Reason::RequestNotMet { claim, .. } => on_claim(EventReason::RequestNotMet, claim),
+        Reason::SurgeUnschedulable { claim, .. } => on_claim(EventReason::SurgeUnschedulable, claim),
         Reason::MalformedAnnotation { object, key, .. } => Told::Log { topic: format!("malformed {object} {key}") },
         Reason::NotReaped { .. } | Reason::ForeignAnchor { .. } => Told::Log { topic: reason.name().to_owned() },
         _ => Told::Not,
@@ -142,18 +148,21 @@ fn told_as(reason: &Reason) -> Told<'_> {
 mod tests {
     use super::*;
 
-    fn notice(topic: &str, text: &str) -> Notice {
-        Notice { topic: topic.into(), text: text.into(), is_warning: true, event: None }
+    fn notice(topic: EventReason, text: &str) -> Notice {
+        Notice { topic: topic.to_string(), text: text.into(), is_warning: true, event: None }
     }
 
     #[test]
     fn a_notice_is_told_when_it_begins_when_it_changes_and_when_it_comes_back() {
         let mut dedup = EventDedup::default();
-        let short = || vec![notice("InsufficientHeadroom", "1 of 4 cpu is left")];
+        let short = || vec![notice(EventReason::InsufficientHeadroom, "1 of 4 cpu is left")];
         assert_eq!(dedup.transition("api", short()), short());
         assert_eq!(dedup.transition("api", short()), [], "told twice");
         assert_eq!(dedup.transition("web", short()), short(), "what is told of one NodePool says nothing of another");
-        let changed = vec![notice("InsufficientHeadroom", "2 of 4 cpu are left"), notice("DrainStuck", "since 1h")];
+        let changed = vec![
+            notice(EventReason::InsufficientHeadroom, "2 of 4 cpu are left"),
+            notice(EventReason::DrainStuck, "since 1h"),
+        ];
         assert_eq!(dedup.transition("api", changed.clone()), changed);
         assert_eq!(dedup.transition("api", changed[1..].to_vec()), []);
         assert_eq!(dedup.transition("api", changed.clone()), changed[..1], "it was gone in between");
@@ -164,10 +173,11 @@ mod tests {
     #[test]
     fn what_belongs_to_no_finished_pass_is_told_once_until_one_finishes() {
         let mut dedup = EventDedup::default();
-        assert!(dedup.is_new("api", "WriteRefused", "freeze: forbidden"));
-        assert!(!dedup.is_new("api", "WriteRefused", "freeze: forbidden"));
-        assert!(dedup.is_new("api", "WriteRefused", "anchor: forbidden"));
+        let refused = EventReason::WriteRefused.word();
+        assert!(dedup.is_new("api", refused, "freeze: forbidden"));
+        assert!(!dedup.is_new("api", refused, "freeze: forbidden"));
+        assert!(dedup.is_new("api", refused, "anchor: forbidden"));
         assert_eq!(dedup.transition("api", Vec::new()), []);
-        assert!(dedup.is_new("api", "WriteRefused", "anchor: forbidden"));
+        assert!(dedup.is_new("api", refused, "anchor: forbidden"));
     }
 }

@@ -1,14 +1,12 @@
 //! The start gates (§8, steps 2 to 4): one table, from which a start, a retry and every explanation are made.
 //!
-//! A new gate is one line of [`GATES`], one function here, and one variant of [`Reason`] with its sentence. Where it is the
-//! operator or the policy that closes it, [`Reason::forbids_starts`] must know, else its windows count as missed.
+//! A new gate is one line of [`GATES`], one function here, and one variant of [`Reason`] with its sentence.
 
 use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::feasibility::{self, Severity};
 use noderotation_shared::instant::plus;
 use noderotation_shared::keys::{LAST_FAILURE_AT, LAST_ROTATION_AT};
 use noderotation_shared::objects::Freeze;
-use noderotation_shared::policy::Policy;
 use noderotation_shared::selection::{RotateRequest, RotationState};
 
 use crate::reason::Reason;
@@ -21,6 +19,12 @@ type Check = fn(&World, &GoverningPolicy, Timestamp) -> Option<(Reason, Option<T
 pub struct Gate {
     /// Whether `noderotation.io/rotate: now` passes it even when it is closed.
     pub is_skipped_by_now: bool,
+    /// Whether a window that ends while it is closed is settled rather than missed (§8, step 0): the operator or the policy
+    /// wants no start.
+    pub settles_window: bool,
+    /// Whether a rotation that is still `pending` waits for it, too: no placeholder is created, and `draining` is not
+    /// entered (§5.4, §8).
+    pub holds_pending: bool,
     /// Why it is closed, if it is.
     closed: Check,
 }
@@ -38,15 +42,15 @@ pub struct Closed {
 
 /// Every gate, in the order in which reasons are told.
 pub const GATES: &[Gate] = &[
-    Gate { is_skipped_by_now: false, closed: pool_deleting },
-    Gate { is_skipped_by_now: false, closed: stale_caches },
-    Gate { is_skipped_by_now: false, closed: another_claim_draining },
-    Gate { is_skipped_by_now: false, closed: static_pool },
-    Gate { is_skipped_by_now: false, closed: fatal_finding },
-    Gate { is_skipped_by_now: false, closed: frozen_or_suspended },
-    Gate { is_skipped_by_now: true, closed: window_closed },
-    Gate { is_skipped_by_now: true, closed: cooldown },
-    Gate { is_skipped_by_now: true, closed: failure_pause },
+    Gate { is_skipped_by_now: false, settles_window: false, holds_pending: false, closed: pool_deleting },
+    Gate { is_skipped_by_now: false, settles_window: false, holds_pending: true, closed: stale_caches },
+    Gate { is_skipped_by_now: false, settles_window: false, holds_pending: false, closed: another_claim_draining },
+    Gate { is_skipped_by_now: false, settles_window: true, holds_pending: false, closed: static_pool },
+    Gate { is_skipped_by_now: false, settles_window: true, holds_pending: false, closed: fatal_finding },
+    Gate { is_skipped_by_now: false, settles_window: true, holds_pending: true, closed: frozen_or_suspended },
+    Gate { is_skipped_by_now: true, settles_window: false, holds_pending: false, closed: window_closed },
+    Gate { is_skipped_by_now: true, settles_window: false, holds_pending: false, closed: cooldown },
+    Gate { is_skipped_by_now: true, settles_window: false, holds_pending: false, closed: failure_pause },
 ];
 
 /// The gates that are closed now, in their order.
@@ -65,14 +69,15 @@ pub fn let_through(closed: &[Closed], request: Option<RotateRequest>) -> bool {
     closed.iter().all(|gate| gate.is_skipped_by_now && request == Some(RotateRequest::Now))
 }
 
-/// Why the pool is held, if it is (§5.4). A hold keeps a rotation that is still `pending` from going on, too.
-pub fn hold(world: &World, policy: &Policy, now: Timestamp) -> Option<Reason> {
-    match world.pool.freeze() {
-        Freeze::Unreadable(text) => Some(Reason::FreezeUnreadable(text)),
-        Freeze::Until(until) if until > now => Some(Reason::Frozen(until)),
-        _ if policy.suspend => Some(Reason::Suspended),
-        _ => None,
-    }
+/// Whether a window that has just ended is settled, whatever it left undone (§8, step 0).
+pub fn settle_window(world: &World, governing: &GoverningPolicy, now: Timestamp) -> bool {
+    GATES.iter().filter(|gate| gate.settles_window).any(|gate| (gate.closed)(world, governing, now).is_some())
+}
+
+/// Why a rotation that is still `pending` may not go on (§5.4, §8); empty where it may.
+pub fn hold_pending(world: &World, governing: &GoverningPolicy, now: Timestamp) -> Vec<Reason> {
+    let holding = GATES.iter().filter(|gate| gate.holds_pending);
+    holding.filter_map(|gate| (gate.closed)(world, governing, now)).map(|(reason, _)| reason).collect()
 }
 
 fn pool_deleting(world: &World, _: &GoverningPolicy, _: Timestamp) -> Option<(Reason, Option<Timestamp>)> {
@@ -108,7 +113,12 @@ fn frozen_or_suspended(
     governing: &GoverningPolicy,
     now: Timestamp,
 ) -> Option<(Reason, Option<Timestamp>)> {
-    hold(world, &governing.policy, now).map(|reason| (reason, None))
+    match world.pool.freeze() {
+        Freeze::Unreadable(text) => Some((Reason::FreezeUnreadable(text), None)),
+        Freeze::Until(until) if until > now => Some((Reason::Frozen(until), None)),
+        _ if governing.policy.suspend => Some((Reason::Suspended, None)),
+        _ => None,
+    }
 }
 
 fn window_closed(_: &World, governing: &GoverningPolicy, now: Timestamp) -> Option<(Reason, Option<Timestamp>)> {

@@ -36,6 +36,7 @@ pub mod cordon;
 pub mod decide;
 pub mod drainable;
 pub mod event_dedup;
+pub mod event_reason;
 pub mod gates;
 mod governance_lost;
 pub mod headroom;

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use noderotation_shared::keys::{
     self, ACTIVE_ROTATION, DRAINING_AT, FAILED_AT, Format, LAST_FAILURE_AT, LAST_ROTATION_AT, RETRY_COUNT, ROTATE,
-    STARTED_AT, STATE, SURGE_CLAIM, SURGE_WAIT, WINDOW_OPENED_AT,
+    STARTED_AT, STATE, SURGE_CLAIM, SURGE_PATH, SURGE_WAIT, WINDOW_OPENED_AT,
 };
 use noderotation_shared::kind::Kind;
 use noderotation_shared::objects::Meta;
@@ -14,13 +14,14 @@ use crate::reason::Reason;
 use crate::step::Step;
 
 /// Keys of a NodePool, and what is done where the value is malformed.
-const OF_POOL: [(&str, &str); 6] = [
+const OF_POOL: [(&str, &str); 7] = [
     (ACTIVE_ROTATION, "it is removed: no NodeClaim can have this name"),
     (WINDOW_OPENED_AT, "it is written anew in the window, and removed outside"),
     (LAST_ROTATION_AT, "no pause runs from it"),
     (LAST_FAILURE_AT, "no pause runs from it"),
     (DRAINING_AT, "the drain's length is left out"),
     (SURGE_WAIT, "the surge's length is left out"),
+    (SURGE_PATH, "the surge's path is left out"),
 ];
 
 /// The same of a NodeClaim.

@@ -169,14 +169,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether the NodePool may not start any rotation, as its operator or its policy has it: static, fatal, held.
-    pub fn forbids_starts(&self) -> bool {
-        matches!(
-            self,
-            Self::StaticNodePool | Self::Fatal(_) | Self::Suspended | Self::Frozen(_) | Self::FreezeUnreadable(_)
-        )
-    }
-
     /// The variant's name.
     pub fn name(&self) -> &'static str {
         self.into()

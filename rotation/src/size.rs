@@ -11,6 +11,7 @@ use noderotation_shared::keys;
 use noderotation_shared::quantity::{Quantity, Resources};
 
 use crate::drainable::Obstacle;
+use crate::event_reason::EventReason;
 
 /// What runs on a candidate's node, read on demand and dropped with the pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -173,7 +174,7 @@ pub struct Size {
     /// What it requests.
     pub requests: Resources,
     /// Reasons and messages: `SurgeClamped`, `SurgeClampBandExceeded`, `SurgeClampRefused`.
-    pub clamps: Vec<(&'static str, String)>,
+    pub clamps: Vec<(EventReason, String)>,
 }
 
 /// More than this share of a resource cut off is more than rounding and reserved amounts explain.
@@ -200,13 +201,17 @@ pub fn size(load: &NodeLoad, whole_node: bool) -> Size {
         }
         if !limit.is_positive() {
             clamps.push((
-                "SurgeClampRefused",
+                EventReason::SurgeClampRefused,
                 format!("{name}: the Pods request {wanted}, but nothing of the node's allocatable is left beside its DaemonSets; the full sum is kept"),
             ));
             continue;
         }
         let cut = wanted.minus(limit);
-        let reason = if cut > wanted.percent(BAND_PERCENT) { "SurgeClampBandExceeded" } else { "SurgeClamped" };
+        let reason = if cut > wanted.percent(BAND_PERCENT) {
+            EventReason::SurgeClampBandExceeded
+        } else {
+            EventReason::SurgeClamped
+        };
         clamps.push((reason, format!("{name}: the Pods request {wanted}, the placeholder {limit}, all that the node can allocate beside its DaemonSets")));
         *wanted = limit;
     }
@@ -292,7 +297,11 @@ mod tests {
         let reasons: Vec<_> = sized.clamps.iter().map(|(r, m)| (*r, m.split(':').next().unwrap())).collect();
         assert_eq!(
             reasons,
-            [("SurgeClamped", "cpu"), ("SurgeClampRefused", "gpu"), ("SurgeClampBandExceeded", "memory")]
+            [
+                (EventReason::SurgeClamped, "cpu"),
+                (EventReason::SurgeClampRefused, "gpu"),
+                (EventReason::SurgeClampBandExceeded, "memory")
+            ]
         );
     }
 

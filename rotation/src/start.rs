@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::feasibility::rotation_bound;
 use noderotation_shared::instant::{self, minus, plus};
 use noderotation_shared::keys::{ACTIVE_ROTATION, ACTIVE_ROTATION_STATE, DRAINING_AT, ROTATION_MODE};
-use noderotation_shared::objects::NodeClaim;
+use noderotation_shared::objects::{NodeClaim, RotationMode};
 use noderotation_shared::selection::{self, Eligibility, RotationState};
 
 use crate::announcement::{Announcement, ClaimId};
@@ -173,7 +173,7 @@ fn anchor(
         policy: governing.name.clone(),
     }];
     if fallback {
-        set.push((ROTATION_MODE, Some("forceful-fallback".into())));
+        set.push((ROTATION_MODE, Some(RotationMode::ForcefulFallback.word().into())));
         set.push((ACTIVE_ROTATION_STATE, Some(RotationState::Draining.word().into())));
         set.push((DRAINING_AT, Some(instant::format(ctx.now))));
         let claim = ClaimId::of(claim);

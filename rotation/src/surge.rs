@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use noderotation_shared::instant::whole_seconds;
-use noderotation_shared::objects::{Node, NodeClaim, Placeholder};
+use noderotation_shared::objects::{Node, NodeClaim, Placeholder, SurgePath};
 
 use crate::world::World;
 
@@ -14,8 +14,8 @@ pub struct Ready<'a> {
     pub placeholder: &'a Arc<Placeholder>,
     /// The Node that stands in for the candidate's.
     pub host: &'a Arc<Node>,
-    /// `provisioned` or `absorbed`.
-    pub path: Option<&'static str>,
+    /// Which node the host is; `None` where that is unknown.
+    pub path: Option<SurgePath>,
 }
 
 /// `surge_ready`: the host, or a sentence about what is missing.
@@ -41,7 +41,8 @@ pub fn ready<'a>(world: &'a World, candidate: &NodeClaim, started_at: Timestamp)
     }
     // strictly younger, both in whole seconds: one of the same second existed already
     let claim = world.claim_on(&host.meta.name);
-    let path = claim.map(|c| if c.meta.created > whole_seconds(started_at) { "provisioned" } else { "absorbed" });
+    let is_younger = |claim: &Arc<NodeClaim>| claim.meta.created > whole_seconds(started_at);
+    let path = claim.map(|claim| if is_younger(claim) { SurgePath::Provisioned } else { SurgePath::Absorbed });
     Ok(Ready { placeholder, host, path })
 }
 

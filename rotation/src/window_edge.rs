@@ -32,10 +32,8 @@ pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy) -> Option
         (false, Some(opened_at)) => {
             let outstanding = ctx.counts.eligible + ctx.counts.in_backoff;
             let succeeded = pool.meta.annotations.instant(LAST_ROTATION_AT, ctx.now).is_some_and(|at| at >= opened_at);
-            // a pool that may not start has missed nothing
-            let may_start =
-                !gates::closed(ctx.world, governing, ctx.now).iter().any(|gate| gate.reason.forbids_starts());
-            let missed = (outstanding > 0 && !succeeded && may_start).then_some(Announcement::WindowMissed {
+            let is_settled = outstanding == 0 || succeeded || gates::settle_window(ctx.world, governing, ctx.now);
+            let missed = (!is_settled).then_some(Announcement::WindowMissed {
                 opened_at,
                 eligible: ctx.counts.eligible,
                 in_backoff: ctx.counts.in_backoff,

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use criterion::{Criterion, criterion_group, criterion_main};
 use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::feasibility::{Cadence, rotation_bound};
-use noderotation_shared::governance::{StoredPolicy, govern};
+use noderotation_shared::governance::{ParsedPolicy, govern};
 use noderotation_shared::instant::{minus, plus};
 use noderotation_shared::policy::Policy;
 use noderotation_shared::selection::{latest_chance, latest_start};
@@ -53,14 +53,13 @@ fn windows(c: &mut Criterion) {
 }
 
 fn governance(c: &mut Criterion) {
-    let policies: Vec<StoredPolicy> = (0..200)
+    let policies: Vec<ParsedPolicy> = (0..200)
         .map(|i| {
             let labels: BTreeMap<String, String> =
                 (0..=i % 4).map(|k| (format!("k{k}"), format!("v{}", i % 50))).collect();
             let windows = json!([{"timezone": "UTC", "days": ["Sat"], "start": "02:00", "end": "06:00"}]);
-            StoredPolicy::read(
+            ParsedPolicy::read(
                 &format!("p{i}"),
-                None,
                 &json!({"nodePoolSelector": {"matchLabels": labels}, "maintenanceWindows": windows}),
             )
         })

@@ -143,7 +143,9 @@ pub enum Severity {
 }
 
 /// The kinds of findings (§6). The name of a variant is also the reason of the Kubernetes Event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display, strum::IntoStaticStr)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display, strum::IntoStaticStr, strum::VariantNames,
+)]
 pub enum Code {
     /// The maintenance window never opens within a year.
     NoWindows,

@@ -10,22 +10,22 @@ use crate::admission::messages;
 use crate::field_error::{FieldError, FieldErrors};
 use crate::policy::{Policy, PoolSelector};
 
-/// A RotationPolicy as it is stored in the cluster or in a file, valid or not.
+/// A RotationPolicy by its name and its parsed spec, valid or not: all that governance (§4) and admission (§10) ask of one.
+/// It comes from a watch, an admission request or a file; the object that a watch reports is a
+/// [`PolicyObject`](crate::objects::PolicyObject).
 #[derive(Clone, Debug)]
-pub struct StoredPolicy {
+pub struct ParsedPolicy {
     /// `metadata.name`.
-    pub name: String,
-    /// `metadata.generation`; `None` for a policy from a file.
-    pub generation: Option<i64>,
+    pub name: Arc<str>,
     /// The parsed `nodePoolSelector`; `None` if it is invalid, and then the policy selects nothing.
     pub selector: Option<PoolSelector>,
     /// The parsed policy, or every invalid field.
     pub verdict: Result<Arc<Policy>, FieldErrors>,
 }
 
-impl StoredPolicy {
-    /// Parses the `spec` of a policy from any JSON. Always succeeds; the errors are in [`StoredPolicy::verdict`].
-    pub fn read(name: &str, generation: Option<i64>, spec: &Value) -> Self {
+impl ParsedPolicy {
+    /// Parses the `spec` of a policy from any JSON. Always succeeds; the errors are in [`ParsedPolicy::verdict`].
+    pub fn read(name: &str, spec: &Value) -> Self {
         let selector = spec
             .get("nodePoolSelector")
             .and_then(|value| serde_json::from_value::<LabelSelector>(value.clone()).ok())
@@ -35,7 +35,7 @@ impl StoredPolicy {
             let problem = FieldError::new("spec.nodePoolSelector", "", "cannot be read", "a standard label selector");
             verdict = Err(FieldErrors(vec![problem]));
         }
-        Self { name: name.to_owned(), generation, selector, verdict }
+        Self { name: name.into(), selector, verdict }
     }
 }
 
@@ -53,16 +53,16 @@ pub enum Ungoverned {
     InvalidPolicy(String),
 }
 
-/// The valid policy that governs a NodePool: as it is stored, and as it was parsed.
-pub type Governor<'a> = (&'a StoredPolicy, &'a Arc<Policy>);
+/// The policy that governs a NodePool, and its spec, which is valid.
+pub type Governor<'a> = (&'a ParsedPolicy, &'a Arc<Policy>);
 
 /// Resolves which of `policies` governs a NodePool with these labels (§4): the valid winner, or why there is none.
 pub fn govern<'a>(
     labels: &BTreeMap<String, String>,
-    policies: impl IntoIterator<Item = &'a StoredPolicy>,
+    policies: impl IntoIterator<Item = &'a ParsedPolicy>,
 ) -> Result<Governor<'a>, Ungoverned> {
     let mut highest = 0;
-    let mut winners: Vec<&StoredPolicy> = Vec::new();
+    let mut winners: Vec<&ParsedPolicy> = Vec::new();
     for policy in policies {
         let Some(selector) = policy.selector.as_ref().filter(|s| s.matches(labels)) else { continue };
         if winners.is_empty() || selector.specificity() > highest {
@@ -77,10 +77,10 @@ pub fn govern<'a>(
         [] => Err(Ungoverned::NoMatch),
         [winner] => match &winner.verdict {
             Ok(policy) => Ok((winner, policy)),
-            Err(_) => Err(Ungoverned::InvalidPolicy(winner.name.clone())),
+            Err(_) => Err(Ungoverned::InvalidPolicy(winner.name.to_string())),
         },
         _ => {
-            let mut names: Vec<String> = winners.iter().map(|policy| policy.name.clone()).collect();
+            let mut names: Vec<String> = winners.iter().map(|policy| policy.name.to_string()).collect();
             names.sort();
             Err(Ungoverned::Conflict(names))
         }
@@ -93,21 +93,21 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn policy(name: &str, selector: Value) -> StoredPolicy {
+    fn policy(name: &str, selector: Value) -> ParsedPolicy {
         let spec = json!({
             "nodePoolSelector": selector,
             "maintenanceWindows": [{"timezone": "UTC", "days": ["Mon"], "start": "01:00", "end": "02:00"}],
         });
-        StoredPolicy::read(name, Some(1), &spec)
+        ParsedPolicy::read(name, &spec)
     }
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
     }
 
-    fn winner(labels: &BTreeMap<String, String>, policies: &[StoredPolicy]) -> String {
+    fn winner(labels: &BTreeMap<String, String>, policies: &[ParsedPolicy]) -> String {
         match govern(labels, policies) {
-            Ok((p, _)) => p.name.clone(),
+            Ok((p, _)) => p.name.to_string(),
             Err(Ungoverned::NoMatch) => "-".into(),
             Err(Ungoverned::Conflict(names)) => names.join("="),
             Err(Ungoverned::InvalidPolicy(name)) => format!("!{name}"),
@@ -138,7 +138,7 @@ mod tests {
     fn an_invalid_winner_blocks_the_runner_up() {
         let mut bad = policy("bad", json!({"matchLabels": {"w": "api"}}));
         let spec = json!({"nodePoolSelector": {"matchLabels": {"w": "api"}}, "maintenanceWindows": "Mon"});
-        bad = StoredPolicy::read(&bad.name, None, &spec);
+        bad = ParsedPolicy::read(&bad.name, &spec);
         let policies = [policy("all", json!({})), bad];
         assert_eq!(winner(&labels(&[("w", "api")]), &policies), "!bad");
         assert_eq!(winner(&labels(&[("w", "web")]), &policies), "all");

@@ -2,6 +2,7 @@
 //!
 //! Keys are spelled here and nowhere else.
 
+use crate::objects::{RotationMode, SurgePath};
 use crate::selection::{RotateRequest, RotationState};
 use crate::{duration, instant};
 
@@ -119,9 +120,9 @@ keys! {
     /// How long it took until the replacement was Ready.
     SURGE_WAIT = "noderotation.io/surge-wait" on [NodePool] by Controller as Format::Duration;
     /// Whether the placeholder runs on a newly provisioned node or on an existing one that had room.
-    SURGE_PATH = "noderotation.io/surge-path" on [NodePool] by Controller as Format::OneOf(&["provisioned", "absorbed"]);
+    SURGE_PATH = "noderotation.io/surge-path" on [NodePool] by Controller as Format::OneOf(&SurgePath::WORDS);
     /// Set if the rotation runs without a surge (§9.6).
-    ROTATION_MODE = "noderotation.io/rotation-mode" on [NodePool] by Controller as Format::OneOf(&["forceful-fallback"]);
+    ROTATION_MODE = "noderotation.io/rotation-mode" on [NodePool] by Controller as Format::OneOf(&[RotationMode::ForcefulFallback.word()]);
     /// When the controller first saw the current occurrence of the window open; absent outside an occurrence.
     WINDOW_OPENED_AT = "noderotation.io/window-opened-at" on [NodePool] by Controller as Format::Instant;
     /// When the last rotation succeeded. `cooldownAfter` (gate A) counts from here.

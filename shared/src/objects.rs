@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use crate::governance::StoredPolicy;
+use crate::governance::ParsedPolicy;
 use crate::quantity::Resources;
 use crate::selection::{Candidate, NodeFacts, RotateRequest, RotationState};
 use crate::store::Stored;
@@ -134,9 +134,19 @@ impl NodePool {
         self.meta.annotations.get(keys::ACTIVE_ROTATION_STATE) == Some(RotationState::Expired.word())
     }
 
+    /// How the rotation in flight replaces the node; a surge where the annotation is not set or cannot be parsed.
+    pub fn mode(&self) -> RotationMode {
+        self.meta.annotations.get(keys::ROTATION_MODE).and_then(RotationMode::from_word).unwrap_or_default()
+    }
+
     /// Whether the rotation in flight runs without a surge (§9.6).
     pub fn is_fallback(&self) -> bool {
-        self.meta.annotations.get(keys::ROTATION_MODE) == Some("forceful-fallback")
+        self.mode() == RotationMode::ForcefulFallback
+    }
+
+    /// Where the placeholder of the rotation in flight ran; `None` if the annotation is not set or cannot be parsed.
+    pub fn surge_path(&self) -> Option<SurgePath> {
+        self.meta.annotations.get(keys::SURGE_PATH).and_then(SurgePath::from_word)
     }
 
     /// The operator's freeze of the pool.
@@ -145,6 +155,58 @@ impl NodePool {
             None => Freeze::None,
             Some(text) => instant::parse(text).map_or_else(|| Freeze::Unreadable(text.into()), Freeze::Until),
         }
+    }
+}
+
+/// How a rotation replaces its node, from the annotation `noderotation.io/rotation-mode` (§15).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RotationMode {
+    /// The replacement is Ready before the old node drains: the annotation is not set.
+    #[default]
+    Surge,
+    /// The old node drains at once, because its deadline leaves no time for a surge (§9.6).
+    ForcefulFallback,
+}
+
+impl RotationMode {
+    /// The word in annotations and log lines.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Surge => "surge",
+            Self::ForcefulFallback => "forceful-fallback",
+        }
+    }
+
+    /// The mode with this word; `None` if the word is unknown.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Surge, Self::ForcefulFallback].into_iter().find(|mode| mode.word() == word)
+    }
+}
+
+/// Which node a placeholder runs on, from the annotation `noderotation.io/surge-path` (§9.5, §15).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SurgePath {
+    /// One that Karpenter launched after the attempt had started.
+    Provisioned,
+    /// One that existed already and had room.
+    Absorbed,
+}
+
+impl SurgePath {
+    /// Every word that the annotation may contain.
+    pub const WORDS: [&'static str; 2] = [Self::Provisioned.word(), Self::Absorbed.word()];
+
+    /// The word in annotations and log lines.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Provisioned => "provisioned",
+            Self::Absorbed => "absorbed",
+        }
+    }
+
+    /// The path with this word; `None` if the word is unknown.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Provisioned, Self::Absorbed].into_iter().find(|path| path.word() == word)
     }
 }
 
@@ -281,30 +343,32 @@ impl Placeholder {
     }
 }
 
-/// A RotationPolicy as stored.
+/// A RotationPolicy as the API server stores it: what the watches of the controller and of the webhook cache. Its spec is
+/// kept in parsed form only.
 #[derive(Clone, Debug)]
 pub struct PolicyObject {
     /// Identity, version and annotations.
     pub meta: Meta,
-    /// `spec` as JSON, by which changes are detected; null where there is none.
-    pub spec: Value,
-    /// `status` as JSON; null where there is none.
+    /// `metadata.generation`, which the API server raises with every change of the spec, and only then.
+    pub generation: Option<i64>,
+    /// `status` as JSON; null where there is none, and in the webhook, which judges nothing by it.
     pub status: Value,
-    /// The policy as it was parsed, or everything that is wrong with it.
-    pub stored: Arc<StoredPolicy>,
+    /// Its name and spec, as governance and admission ask for them.
+    pub parsed: Arc<ParsedPolicy>,
 }
 
 impl PolicyObject {
     /// Parses the `spec` of a policy with this metadata and `metadata.generation`.
-    pub fn new(meta: Meta, generation: Option<i64>, spec: Value, status: Value) -> Self {
-        let stored = Arc::new(StoredPolicy::read(&meta.name, generation, &spec));
-        Self { meta, spec, status, stored }
+    pub fn new(meta: Meta, generation: Option<i64>, spec: &Value, status: Value) -> Self {
+        let parsed = Arc::new(ParsedPolicy::read(&meta.name, spec));
+        Self { meta, generation, status, parsed }
     }
 }
 
 impl PartialEq for PolicyObject {
+    /// Compares generations instead of specs.
     fn eq(&self, other: &Self) -> bool {
-        self.meta == other.meta && self.spec == other.spec && self.status == other.status
+        self.meta == other.meta && self.generation == other.generation && self.status == other.status
     }
 }
 
@@ -337,7 +401,36 @@ impl Stored for PolicyObject {
     fn is_same(&self, other: &Self) -> bool {
         self.meta.uid == other.meta.uid
             && self.meta.deleted == other.meta.deleted
-            && self.spec == other.spec
-            && self.stored.generation == other.stored.generation
+            && self.generation == other.generation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The words of §11 (`rotation complete`: mode, surgePath) and §15.
+    #[test]
+    fn modes_and_paths_have_the_words_of_the_specification() {
+        for (mode, word) in [(RotationMode::Surge, "surge"), (RotationMode::ForcefulFallback, "forceful-fallback")] {
+            assert_eq!((mode.word(), RotationMode::from_word(word)), (word, Some(mode)));
+        }
+        assert_eq!(SurgePath::WORDS, ["provisioned", "absorbed"]);
+        assert_eq!(
+            SurgePath::WORDS.map(SurgePath::from_word),
+            [Some(SurgePath::Provisioned), Some(SurgePath::Absorbed)]
+        );
+    }
+
+    #[test]
+    fn a_pool_says_how_its_rotation_runs() {
+        let with = |key, value: &str| NodePool {
+            meta: Meta { annotations: vec![(key, value.into())].into(), ..Meta::default() },
+            ..NodePool::default()
+        };
+        assert!(with(keys::ROTATION_MODE, "forceful-fallback").is_fallback());
+        assert_eq!(with(keys::ROTATION_MODE, "ForcefulFallback").mode(), RotationMode::Surge);
+        assert_eq!(with(keys::SURGE_PATH, "absorbed").surge_path(), Some(SurgePath::Absorbed));
+        assert_eq!(with(keys::SURGE_PATH, "").surge_path(), None);
     }
 }

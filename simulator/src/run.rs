@@ -199,6 +199,8 @@ pub struct Sim {
     /// Whether faults have stopped.
     pub is_calm: bool,
     suspended_since: Option<Timestamp>,
+    /// The `spec` of each policy as it was applied last.
+    applied: BTreeMap<String, Value>,
     heap: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
     seen_version: u64,
@@ -254,6 +256,7 @@ fn run(plan: &Plan, story: Story) -> Outcome {
         notices: 0,
         is_calm: false,
         suspended_since: None,
+        applied: BTreeMap::new(),
         heap: BinaryHeap::new(),
         sequence: 0,
         seen_version: 0,
@@ -334,11 +337,12 @@ impl Sim {
 
     fn put_policy(&mut self, name: &str, spec: Value) {
         let (meta, generation) = match self.cluster.policies.get(name) {
-            Some(policy) if policy.spec == spec => return,
-            Some(policy) => (policy.meta.clone(), policy.stored.generation.unwrap_or(0) + 1),
+            Some(_) if self.applied.get(name) == Some(&spec) => return,
+            Some(policy) => (policy.meta.clone(), policy.generation.unwrap_or(0) + 1),
             None => (self.cluster.new_meta(name, self.now), 1),
         };
-        self.cluster.policies.put(PolicyObject::new(meta, Some(generation), spec, Value::Null));
+        self.cluster.policies.put(PolicyObject::new(meta, Some(generation), &spec, Value::Null));
+        self.applied.insert(name.to_owned(), spec);
     }
 
     fn policy_spec(&self, suspend: bool) -> Value {

@@ -56,7 +56,7 @@ async fn a_tie_is_refused_in_every_way_it_can_arise() {
     let reply = admin.create(POLICIES, &policy("team-a", &json!({"team": "a"}))).await;
     refused(&reply, &["spec.nodePoolSelector", "RotationPolicies team-a and w-api", "NodePool api", "add a label"]);
     // its selector changes
-    warned(&admin.create(POLICIES, &policy("team-a", &json!({"team": "b"}))).await, "no NodePool matches both today");
+    warned(&admin.create(POLICIES, &policy("team-a", &json!({"team": "b"}))).await, "no known NodePool matches both");
     let reply = admin
         .merge(&at(POLICIES, "team-a"), &json!({"spec": {"nodePoolSelector": {"matchLabels": {"team": "a"}}}}))
         .await;

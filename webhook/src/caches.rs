@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use noderotation_cluster::objects::{Cached, identity};
 use noderotation_cluster::watch::{Change, EventHandler, Freshness, Store, wait_until};
 use noderotation_shared::admission::{PolicyIndex, ProposedNodePool};
-use noderotation_shared::governance::StoredPolicy;
+use noderotation_shared::governance::ParsedPolicy;
 use noderotation_shared::kind::Kind;
 use noderotation_shared::objects::{Meta, PolicyObject};
 use noderotation_shared::store::Stored;
@@ -72,39 +72,6 @@ impl Stored for PoolObject {
     }
 }
 
-/// A RotationPolicy, reduced to what admission judges: its spec as it was read.
-#[derive(Clone, Debug)]
-pub struct PolicyEntry {
-    meta: Meta,
-    stored: Arc<StoredPolicy>,
-}
-
-impl PartialEq for PolicyEntry {
-    /// Compares generations instead of specs: the API server raises the generation with every change of the spec, and only
-    /// then.
-    fn eq(&self, other: &Self) -> bool {
-        self.meta == other.meta && self.stored.generation == other.stored.generation
-    }
-}
-
-impl Cached for PolicyEntry {
-    const KIND: Kind = Kind::RotationPolicy;
-
-    fn read(json: &str) -> Result<Self, serde_json::Error> {
-        PolicyObject::read(json).map(|policy| Self { meta: policy.meta, stored: policy.stored })
-    }
-}
-
-impl Stored for PolicyEntry {
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-
-    fn meta_mut(&mut self) -> &mut Meta {
-        &mut self.meta
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum CachedKind {
     Policy,
@@ -113,7 +80,7 @@ enum CachedKind {
 
 #[derive(Default)]
 struct CacheState {
-    policies: Store<PolicyEntry>,
+    policies: Store<PolicyObject>,
     pools: Store<PoolObject>,
     index: PolicyIndex,
     /// Objects that were admitted and that no watch has reported yet, and until when they count as stored.
@@ -124,7 +91,7 @@ impl CacheState {
     fn confirm_policy(&mut self, name: &str) {
         self.provisional.remove(&(CachedKind::Policy, name.to_owned()));
         match self.policies.objects.get(name) {
-            Some(policy) => self.index.apply_policy(policy.stored.clone()),
+            Some(policy) => self.index.apply_policy(policy.parsed.clone()),
             None => self.index.delete_policy(name),
         }
     }
@@ -191,7 +158,7 @@ impl Caches {
     }
 
     /// Remembers a policy that was just admitted and will most likely be stored.
-    pub fn admit_policy(&self, policy: Arc<StoredPolicy>) {
+    pub fn admit_policy(&self, policy: Arc<ParsedPolicy>) {
         let mut state = self.lock();
         state.remember(CachedKind::Policy, &policy.name);
         state.index.apply_policy(policy);
@@ -227,8 +194,9 @@ impl Caches {
     }
 }
 
-impl EventHandler<PolicyEntry> for Caches {
-    fn apply(&self, policy: PolicyEntry) {
+impl EventHandler<PolicyObject> for Caches {
+    fn apply(&self, mut policy: PolicyObject) {
+        policy.status = Value::Null; // nothing is judged by it, so it need not be kept
         let mut state = self.lock();
         let name = policy.meta.name.clone();
         if let Change::Changed(_) = state.policies.apply(policy) {
@@ -236,7 +204,7 @@ impl EventHandler<PolicyEntry> for Caches {
         }
     }
 
-    fn delete(&self, policy: &PolicyEntry) {
+    fn delete(&self, policy: &PolicyObject) {
         let mut state = self.lock();
         if state.policies.delete(policy).is_some() {
             state.confirm_policy(&policy.meta.name);
@@ -281,27 +249,27 @@ impl EventHandler<PoolObject> for Caches {
 mod tests {
     use super::*;
 
-    fn policy(name: &str, version: u32, w: &str) -> PolicyEntry {
+    fn policy(name: &str, version: u32, w: &str) -> PolicyObject {
         let text = format!(
             r#"{{"metadata":{{"name":"{name}","uid":"{name}","resourceVersion":"{version}"}},"spec":{{"nodePoolSelector":{{"matchLabels":{{"w":"{w}"}}}}}}}}"#
         );
-        PolicyEntry::read(&text).unwrap()
+        PolicyObject::read(&text).unwrap()
     }
 
     fn names(caches: &Caches) -> Vec<String> {
-        caches.with_index(|l| l.policies().map(|p| p.name.clone()).collect())
+        caches.with_index(|l| l.policies().map(|p| p.name.to_string()).collect())
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_admitted_counts_until_it_is_confirmed_or_never_is() {
         let caches = Caches::default();
         caches.apply(policy("a", 1, "x"));
-        caches.admit_policy(policy("b", 0, "x").stored);
+        caches.admit_policy(policy("b", 0, "x").parsed);
         assert_eq!(names(&caches), ["a", "b"]);
         caches.apply(policy("b", 2, "x"));
         tokio::time::advance(PROVISIONAL * 2).await;
         assert_eq!(names(&caches), ["a", "b"], "it is confirmed");
-        caches.admit_policy(policy("c", 0, "x").stored);
+        caches.admit_policy(policy("c", 0, "x").parsed);
         tokio::time::advance(PROVISIONAL * 2).await;
         assert_eq!(names(&caches), ["a", "b"], "it never was stored");
         assert!(caches.lock().provisional.is_empty());
@@ -311,7 +279,7 @@ mod tests {
     async fn many_admissions_are_not_kept() {
         let caches = Caches::default();
         for i in 0..2_000 {
-            caches.admit_policy(policy(&format!("p{i}"), 0, "x").stored);
+            caches.admit_policy(policy(&format!("p{i}"), 0, "x").parsed);
         }
         assert_eq!(names(&caches).len(), MOST_PROVISIONAL);
         tokio::time::advance(PROVISIONAL * 2).await;

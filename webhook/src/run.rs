@@ -15,12 +15,13 @@ use noderotation_cluster::objects::Cached;
 use noderotation_cluster::watch::{EventHandler, ListWatch, reflect};
 use noderotation_process::http::{Health, serve as serve_health};
 use noderotation_process::tasks::{Tasks, describe, or_stopped, wait_for_signal};
+use noderotation_shared::objects::PolicyObject;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::Error;
 use crate::args::{Args, CertificateArg};
-use crate::caches::{Caches, PolicyEntry, PoolObject};
+use crate::caches::{Caches, PoolObject};
 use crate::handlers::{Handlers, VerdictOptions};
 use crate::metrics::Metrics;
 use crate::serve::{Service, routes, serve};
@@ -53,7 +54,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let api = Api::new(client, RATE.0, RATE.1, metrics.client_metrics.clone());
     info!(version = noderotation_shared::zone::program_version(), namespace = args.namespace, "starting");
     let watches = Watches { api: &api, metrics: &metrics, caches: &caches };
-    watches.start::<PolicyEntry, _>(&mut tasks, ListWatch::all(), caches.clone());
+    watches.start::<PolicyObject, _>(&mut tasks, ListWatch::all(), caches.clone());
     watches.start::<PoolObject, _>(&mut tasks, ListWatch::all(), caches.clone());
     let manager = start_certificate(&args, &watches, &resolver, &mut tasks);
 

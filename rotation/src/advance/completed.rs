@@ -1,7 +1,7 @@
 //! The old NodeClaim is gone (§8, *Completed*): clean up, then release the anchor in one write that decides the outcome.
 
 use jiff::SignedDuration;
-use noderotation_shared::keys::{DRAINING_AT, LAST_ROTATION_AT, SURGE_PATH, SURGE_WAIT};
+use noderotation_shared::keys::{DRAINING_AT, LAST_ROTATION_AT, SURGE_WAIT};
 use noderotation_shared::selection::RotationState;
 use noderotation_shared::{duration, instant};
 
@@ -32,8 +32,8 @@ pub(crate) fn step(ctx: &mut Context<'_>, name: &str) -> Option<Step> {
         set.push((LAST_ROTATION_AT, Some(now)));
         Some(Announcement::Completed {
             claim: ClaimId::gone(name),
-            mode: if world.pool.is_fallback() { "forceful-fallback" } else { "surge" },
-            surge_path: annotations.get(SURGE_PATH).map(str::to_owned),
+            mode: world.pool.mode(),
+            surge_path: world.pool.surge_path(),
             surge_wait: annotations.get(SURGE_WAIT).and_then(duration::parse),
             drain,
         })

@@ -8,7 +8,7 @@ use noderotation_shared::instant::{self, plus};
 use noderotation_shared::keys::{
     ACTIVE_ROTATION_STATE, DRAINING_AT, STARTED_AT, STATE, SURGE_CLAIM, SURGE_PATH, SURGE_WAIT,
 };
-use noderotation_shared::objects::{Node, NodeClaim, Placeholder};
+use noderotation_shared::objects::{Node, NodeClaim, Placeholder, SurgePath};
 use noderotation_shared::selection::RotationState;
 use noderotation_shared::{duration, selection};
 
@@ -31,12 +31,9 @@ pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &N
         // its claims go with it: only the placeholder must not outlive them
         return ctx.withdraw_placeholder("useless-placeholder", &claim.meta.name);
     }
-    let held = held(ctx, governing);
-    if let Some(reason) = &held {
-        ctx.because(reason.clone());
-    }
+    let is_held = report_hold(ctx, governing);
     if ctx.world.pool.is_fallback() {
-        return held.is_none().then(|| to_draining(claim));
+        return (!is_held).then(|| to_draining(claim));
     }
     let Some(started_at) = claim.started_at(ctx.now).filter(|_| is_marked_pending(claim)) else {
         return Some(mark_pending(ctx, claim));
@@ -50,13 +47,18 @@ pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &N
     forget_earlier_crossing(ctx, started_at)
         .or_else(|| protect_old_node(ctx, claim))
         .or_else(|| record_surge_claim(ctx, claim))
-        .or_else(|| reserve(ctx, governing, claim, held.is_some()))
-        .or_else(|| cross(ctx, governing, claim, started_at, timeout, held.is_some()))
+        .or_else(|| reserve(ctx, governing, claim, is_held))
+        .or_else(|| cross(ctx, governing, claim, started_at, timeout, is_held))
 }
 
-/// While the pool is held, or the caches are stale, nothing is reserved and `draining` is not entered (§5.4, §8).
-fn held(ctx: &Context<'_>, governing: &GoverningPolicy) -> Option<Reason> {
-    gates::hold(ctx.world, &governing.policy, ctx.now).or(ctx.world.stale.then_some(Reason::StaleView))
+/// Whether nothing may be reserved and `draining` not be entered; why, is recorded.
+fn report_hold(ctx: &mut Context<'_>, governing: &GoverningPolicy) -> bool {
+    let held = gates::hold_pending(ctx.world, governing, ctx.now);
+    let is_held = !held.is_empty();
+    for reason in held {
+        ctx.because(reason);
+    }
+    is_held
 }
 
 /// The pool's mirror of a crossing that came to nothing: the attempt began anew after it (`draining` went back), or it is
@@ -215,7 +217,7 @@ fn mirror(
     claim: &NodeClaim,
     host: &Node,
     started_at: Timestamp,
-    path: Option<&'static str>,
+    path: Option<SurgePath>,
 ) -> Option<Step> {
     if ctx.world.pool.is_draining() {
         return None;
@@ -226,7 +228,7 @@ fn mirror(
         (ACTIVE_ROTATION_STATE, Some(RotationState::Draining.word().to_owned())),
         (DRAINING_AT, Some(instant::format(now))),
         (SURGE_WAIT, Some(duration::format(surge_wait))),
-        (SURGE_PATH, path.map(str::to_owned)),
+        (SURGE_PATH, path.map(|path| path.word().to_owned())),
     ];
     let known: BTreeMap<_, _> = wanted.into_iter().filter(|(_, value)| value.is_some()).collect();
     let ready =

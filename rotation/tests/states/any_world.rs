@@ -3,7 +3,7 @@
 use noderotation_rotation::placeholder;
 use noderotation_shared::governance::Ungoverned;
 use noderotation_shared::keys;
-use noderotation_shared::objects::{Annotations, Placeholder};
+use noderotation_shared::objects::{Annotations, Placeholder, RotationMode};
 use proptest::prelude::*;
 
 use crate::cluster::*;
@@ -33,7 +33,7 @@ fn text() -> impl Strategy<Value = String> {
         Just(String::new()),
         Just("2026-12-04T17:30:00Z".to_owned()),
         Just("2026-12-04T18:30:00Z".to_owned()),
-        Just("forceful-fallback".to_owned()),
+        Just(RotationMode::ForcefulFallback.word().to_owned()),
         Just("now".to_owned()),
         Just("7".to_owned()),
         Just("node-young".to_owned()),

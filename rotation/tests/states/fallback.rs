@@ -1,6 +1,7 @@
 //! Rotation without a surge (§9.6).
 
 use noderotation_rotation::announcement::Announcement;
+use noderotation_shared::objects::RotationMode;
 use serde_json::json;
 
 use crate::cluster::*;
@@ -21,5 +22,6 @@ fn the_forceful_fallback_goes_without_a_surge_only_when_it_is_late() {
     c.after(60).drained("old");
     c.run();
     c.assert_clean();
-    assert!(matches!(c.told.last(), Some(Announcement::Completed { mode: "forceful-fallback", surge_wait: None, .. })));
+    let Some(Announcement::Completed { mode, surge_wait, .. }) = c.told.last() else { panic!("{:?}", c.told) };
+    assert_eq!((*mode, *surge_wait), (RotationMode::ForcefulFallback, None));
 }

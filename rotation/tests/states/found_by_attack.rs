@@ -306,24 +306,6 @@ fn crossed(requests: usize) -> Cluster {
     c
 }
 
-#[test]
-fn pools_that_may_not_start_have_missed_nothing() {
-    let mut suspended = spec();
-    suspended["suspend"] = json!(true);
-    for (spec, change) in [
-        (spec(), &(|c: &mut Cluster| c.pool.is_static = true) as &dyn Fn(&mut Cluster)),
-        (spec(), &|c: &mut Cluster| c.pool.expire_after = Some(SignedDuration::from_hours(24))),
-        (suspended, &|_: &mut Cluster| ()),
-    ] {
-        let mut c = Cluster::new(&spec);
-        c.set_pool(keys::WINDOW_OPENED_AT, "2026-12-04T17:00:00Z");
-        change(&mut c);
-        c.now = at("2026-12-04T21:00:00Z");
-        c.run();
-        assert_eq!((c.done.as_slice(), c.told.len()), (["close-window"].as_slice(), 0));
-    }
-}
-
 /// What an early decision of a pass noticed is reported although a later one took a step.
 #[test]
 fn what_any_decision_of_a_pass_noticed_is_reported() {

@@ -4,6 +4,7 @@ use jiff::SignedDuration;
 use noderotation_rotation::announcement::Announcement;
 use noderotation_rotation::reason::Reason;
 use noderotation_shared::keys;
+use noderotation_shared::objects::{RotationMode, SurgePath};
 
 use crate::cluster::*;
 
@@ -40,7 +41,7 @@ fn the_path_of_one_rotation() {
     let Some(Announcement::Completed { mode, surge_path, surge_wait, drain, .. }) = c.told.last() else {
         panic!("{:?}", c.told)
     };
-    assert_eq!((*mode, surge_path.as_deref()), ("surge", Some("provisioned")));
+    assert_eq!((*mode, *surge_path), (RotationMode::Surge, Some(SurgePath::Provisioned)));
     assert_eq!((*surge_wait, *drain), (Some(SignedDuration::ZERO), Some(SignedDuration::from_mins(10))));
     // an unchanged world: nothing more to write, and the next look is when time changes something
     let before = c.done.len();

@@ -1,5 +1,8 @@
 //! What became of a window.
 
+use std::sync::Arc;
+
+use jiff::SignedDuration;
 use noderotation_rotation::announcement::Announcement;
 use noderotation_shared::keys;
 
@@ -21,18 +24,40 @@ fn a_window_that_closes_with_work_undone_is_told_once() {
     );
     c.run();
     assert_eq!(c.done, ["stamp-window", "close-window"]);
-    // settled: a success within, a frozen pool, or nothing outstanding
-    for change in [
-        &|c: &mut Cluster| c.set_pool(keys::LAST_ROTATION_AT, "2026-12-04T18:30:00Z") as (),
-        &|c: &mut Cluster| c.set_pool(keys::FREEZE, "2026-12-05T00:00:00Z"),
-        &|c: &mut Cluster| c.claims.get_mut("old").unwrap().ready = false,
-    ] as [&dyn Fn(&mut Cluster); 3]
+}
+
+/// A window that is seen closed after this change of the pool: whether it is told as missed.
+fn is_missed(change: &dyn Fn(&mut Cluster)) -> bool {
+    let mut c = Cluster::new(&spec());
+    c.set_pool(keys::WINDOW_OPENED_AT, "2026-12-04T17:00:00Z");
+    change(&mut c);
+    c.now = at("2026-12-04T21:00:00Z");
+    c.run();
+    assert_eq!(c.done, ["close-window"]);
+    matches!(c.told.as_slice(), [Announcement::WindowMissed { .. }])
+}
+
+/// §8, step 0: a success, nothing outstanding, or a pool that is frozen, suspended, static or under a fatal finding.
+#[test]
+fn a_window_is_settled_where_nothing_should_have_started() {
+    assert!(is_missed(&|_| ()));
+    for (what, change) in [
+        ("success", &|c: &mut Cluster| c.set_pool(keys::LAST_ROTATION_AT, "2026-12-04T18:30:00Z") as ()),
+        ("nothing outstanding", &|c| c.claims.get_mut("old").unwrap().ready = false),
+        ("frozen", &|c| c.set_pool(keys::FREEZE, "2026-12-05T00:00:00Z")),
+        ("freeze unreadable", &|c| c.set_pool(keys::FREEZE, "72h")),
+        ("suspended", &|c| Arc::make_mut(&mut c.policy).suspend = true),
+        ("static", &|c| c.pool.is_static = true),
+        ("fatal finding", &|c| c.pool.expire_after = Some(SignedDuration::from_hours(24))),
+    ] as [(&str, &dyn Fn(&mut Cluster)); 7]
     {
-        let mut c = Cluster::new(&spec());
-        c.set_pool(keys::WINDOW_OPENED_AT, "2026-12-04T17:00:00Z");
-        change(&mut c);
-        c.now = at("2026-12-04T21:00:00Z");
-        c.run();
-        assert_eq!((c.done.as_slice(), c.told.len()), (["close-window"].as_slice(), 0));
+        assert!(!is_missed(change), "{what}");
+    }
+    for (what, change) in [
+        ("a pause", &|c: &mut Cluster| c.set_pool(keys::LAST_FAILURE_AT, "2026-12-04T20:55:00Z") as ()),
+        ("a claim that drains without an anchor", &|c| c.set_claim("young", keys::STATE, "draining")),
+    ] as [(&str, &dyn Fn(&mut Cluster)); 2]
+    {
+        assert!(is_missed(change), "{what} excuses nothing");
     }
 }

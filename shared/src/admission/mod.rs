@@ -3,8 +3,8 @@
 //! ```text
 //!   proposed_pool     parses a NodePool as a user submits it
 //!   policy_index      all stored policies and NodePools, indexed by label
-//!   policy            judges a change of a RotationPolicy  ──▶ Verdict: refusals and warnings
-//!   pool              judges a change of a NodePool        ──▶ Verdict
+//!   policy            judges a change of a RotationPolicy  ──▶ PolicyVerdict: refusals, warnings and findings
+//!   pool              judges a change of a NodePool        ──▶ Verdict: refusals and warnings
 //!   annotation_guard  judges a change of our own keys      ──▶ GuardVerdict: allowed, let through or refused
 //!   messages          lists of names; the API server's limits on warnings and messages
 //! ```
@@ -20,7 +20,7 @@ pub mod pool;
 pub mod proposed_pool;
 
 pub use annotation_guard::{GuardVerdict, GuardedMetadata, Requester, Target, judge_guarded};
-pub use policy::{PolicyChange, StaticPools, judge_deletion, judge_policy, with_default_zone};
+pub use policy::{PolicyChange, PolicyVerdict, StaticPools, judge_deletion, judge_policy, with_default_zone};
 pub use policy_index::PolicyIndex;
 pub use pool::{PoolVerdict, judge_pool, judge_pool_change};
 pub use proposed_pool::ProposedNodePool;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::policy_index::{IndexedNodePool, PolicyIndex};
 use super::{Verdict, messages};
 use crate::feasibility::{self, Cadence, Finding};
-use crate::governance::{StoredPolicy, Ungoverned};
+use crate::governance::{ParsedPolicy, Ungoverned};
 use crate::policy::{Policy, PoolSelector};
 
 /// What happens to a policy that would govern a static NodePool, which cannot be rotated.
@@ -25,38 +25,58 @@ pub enum StaticPools {
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyChange<'a> {
     /// The stored policy; `None` for a creation.
-    pub old: Option<&'a StoredPolicy>,
+    pub old: Option<&'a ParsedPolicy>,
     /// The proposed policy.
-    pub new: &'a StoredPolicy,
+    pub new: &'a ParsedPolicy,
 }
 
-/// Judges the creation or update of a policy: invalid fields, ties with other policies and static NodePools are refused,
-/// findings (§6) and possible future ties are warnings.
+/// The result of [`judge_policy`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyVerdict {
+    /// Why admission would refuse the policy, one message per problem; empty if it would not.
+    pub refusals: Vec<String>,
+    /// What its author should know although it does not block the policy, findings aside.
+    pub warnings: Vec<String>,
+    /// The findings of §6 for the NodePools that the policy would govern, each naming its pools.
+    pub findings: Vec<String>,
+}
+
+impl From<PolicyVerdict> for Verdict {
+    /// Admission warns of findings (§10).
+    fn from(PolicyVerdict { refusals, mut warnings, findings }: PolicyVerdict) -> Self {
+        warnings.extend(findings);
+        Self { refusals, warnings }
+    }
+}
+
+/// Judges the creation or update of a policy (§10) against the other policies and the NodePools of the index; a policy of
+/// the same name in the index does not count. Invalid fields, new ties and static NodePools are refused; problems that were
+/// there before and possible future ties are warnings. The calendar is evaluated as of `now`.
 pub fn judge_policy(
     index: &PolicyIndex,
     change: PolicyChange<'_>,
     static_pools: StaticPools,
     now: Timestamp,
-) -> Verdict {
+) -> PolicyVerdict {
     let mut verdict = Verdict::default();
     let policy = match &change.new.verdict {
         Ok(policy) => policy,
         Err(problems) => {
-            verdict.refusals.extend(problems.0.iter().map(ToString::to_string));
-            return verdict;
+            let refusals = problems.0.iter().map(ToString::to_string).collect();
+            return PolicyVerdict { refusals, ..PolicyVerdict::default() };
         }
     };
     verdict.warnings.extend(policy.warnings.iter().map(ToString::to_string));
     let effect = Effect::of(index, change);
     for ((is_new, names), pools) in &effect.ties {
-        verdict.add_problem(*is_new, tie(names, pools, &change.new.name));
+        verdict.add_problem(*is_new, tie(names, pools, &change.new.name, *is_new));
     }
     for (is_new, pools) in &effect.static_pools {
         verdict.add_problem(*is_new && static_pools == StaticPools::Deny, static_text(pools));
     }
     verdict.warnings.extend(possible_ties(index, change.new, &effect));
-    verdict.warnings.extend(findings(policy, &effect.governed, now));
-    verdict
+    let Verdict { refusals, warnings } = verdict;
+    PolicyVerdict { refusals, warnings, findings: findings(policy, &effect.governed, now) }
 }
 
 /// Judges the deletion of a policy. It is never refused; ties between the remaining policies are warnings.
@@ -93,7 +113,7 @@ struct Effect<'a> {
 impl<'a> Effect<'a> {
     fn of(index: &'a PolicyIndex, change: PolicyChange<'a>) -> Self {
         let mut effect = Self::default();
-        let selector = |policy: Option<&'a StoredPolicy>| policy.and_then(|p| p.selector.as_ref());
+        let selector = |policy: Option<&'a ParsedPolicy>| policy.and_then(|p| p.selector.as_ref());
         let (before, after) = (selector(change.old), selector(Some(change.new)));
         let was_selected = |entry: &IndexedNodePool| before.is_some_and(|s| s.matches(&entry.proposed.labels));
         for entry in after.into_iter().flat_map(|s| index.selected_by(s)) {
@@ -108,8 +128,8 @@ impl<'a> Effect<'a> {
         effect
     }
 
-    fn add_pool(&mut self, entry: &'a IndexedNodePool, old: Option<&'a StoredPolicy>, change: PolicyChange<'a>) {
-        let name = change.new.name.as_str();
+    fn add_pool(&mut self, entry: &'a IndexedNodePool, old: Option<&'a ParsedPolicy>, change: PolicyChange<'a>) {
+        let name = &*change.new.name;
         let before = match old {
             Some(old) => entry.govern(Some(old)),
             None => entry.govern_without(name),
@@ -120,9 +140,9 @@ impl<'a> Effect<'a> {
                 let is_new = !matches!(&before, Err(Ungoverned::Conflict(earlier)) if *earlier == names);
                 self.ties.entry((is_new, names)).or_default().push(pool);
             }
-            Ok((winner, _)) if winner.name == name => {
+            Ok((winner, _)) if *winner.name == *name => {
                 if entry.proposed.is_static {
-                    let is_new = !matches!(&before, Ok((earlier, _)) if earlier.name == name);
+                    let is_new = !matches!(&before, Ok((earlier, _)) if *earlier.name == *name);
                     self.static_pools.entry(is_new).or_default().push(pool);
                 } else {
                     self.governed.push(entry);
@@ -133,12 +153,14 @@ impl<'a> Effect<'a> {
     }
 }
 
-fn tie(names: &[String], pools: &[&str], name: &str) -> String {
+fn tie(names: &[String], pools: &[&str], name: &str, is_new: bool) -> String {
     let (policies, pools) = (messages::policies(names), messages::pools(pools));
     let advice = if names.iter().any(|tied| tied == name) {
         "add a label to this selector or to the other's, so that one of them is more specific"
-    } else {
+    } else if is_new {
         "they tie once this policy no longer selects it; first add a label to the selector of one of them"
+    } else {
+        "they tie with and without this policy; add a label to the selector of one of them"
     };
     format!(
         "spec.nodePoolSelector: {policies} would be equally specific for {pools}, so none of them would govern there and nothing would rotate; {advice}"
@@ -156,7 +178,7 @@ fn static_text(pools: &[&str]) -> String {
 }
 
 /// A warning about equally specific policies that could select the same NodePool, although today no pool has such labels.
-fn possible_ties(index: &PolicyIndex, new: &StoredPolicy, effect: &Effect<'_>) -> Option<String> {
+fn possible_ties(index: &PolicyIndex, new: &ParsedPolicy, effect: &Effect<'_>) -> Option<String> {
     let selector = new.selector.as_ref()?;
     let is_reported = |name: &str| effect.ties.keys().any(|(_, names)| names.iter().any(|tied| tied == name));
     let others: Vec<&str> = index
@@ -168,11 +190,11 @@ fn possible_ties(index: &PolicyIndex, new: &StoredPolicy, effect: &Effect<'_>) -
                 .as_ref()
                 .is_some_and(|o| o.specificity() == selector.specificity() && selector.could_share_a_pool_with(o))
         })
-        .map(|other| other.name.as_str())
+        .map(|other| &*other.name)
         .collect();
     (!others.is_empty()).then(|| {
         format!(
-            "spec.nodePoolSelector: is as specific as that of {}; no NodePool matches both today, but one that does would not be rotated",
+            "spec.nodePoolSelector: is as specific as that of {}; no known NodePool matches both, but one that does would not be rotated",
             messages::policies(&others)
         )
     })
@@ -229,12 +251,12 @@ mod tests {
         prop::collection::btree_map("k[0-2]", "v[0-1]", 0..3)
     }
 
-    fn policy(name: &str, labels: &Labels) -> StoredPolicy {
+    fn policy(name: &str, labels: &Labels) -> ParsedPolicy {
         let spec = json!({
             "nodePoolSelector": {"matchLabels": labels},
             "maintenanceWindows": [{"timezone": "UTC", "days": ["Mon"], "start": "01:00", "end": "02:00"}],
         });
-        StoredPolicy::read(name, None, &spec)
+        ParsedPolicy::read(name, &spec)
     }
 
     fn pool(name: &str, labels: &Labels, is_static: bool) -> ProposedNodePool {
@@ -244,15 +266,15 @@ mod tests {
     }
 
     /// The policies that tie for these labels; empty if there is no tie.
-    fn tied(labels: &Labels, policies: &[StoredPolicy]) -> Vec<String> {
+    fn tied(labels: &Labels, policies: &[ParsedPolicy]) -> Vec<String> {
         match govern(labels, policies) {
             Err(Ungoverned::Conflict(names)) => names,
             _ => Vec::new(),
         }
     }
 
-    fn winner(labels: &Labels, policies: &[StoredPolicy]) -> Option<String> {
-        govern(labels, policies).ok().map(|(winner, _)| winner.name.clone())
+    fn winner(labels: &Labels, policies: &[ParsedPolicy]) -> Option<String> {
+        govern(labels, policies).ok().map(|(winner, _)| winner.name.to_string())
     }
 
     proptest! {
@@ -264,7 +286,7 @@ mod tests {
             new in labels(),
             is_update: bool,
         ) {
-            let policies: Vec<StoredPolicy> = selectors.iter().enumerate().map(|(i, l)| policy(&format!("p{i}"), l)).collect();
+            let policies: Vec<ParsedPolicy> = selectors.iter().enumerate().map(|(i, l)| policy(&format!("p{i}"), l)).collect();
             let pools: Vec<ProposedNodePool> = pools.iter().enumerate().map(|(i, (l, s))| pool(&format!("n{i}"), l, *s)).collect();
             let mut index = PolicyIndex::default();
             for p in &policies {
@@ -275,10 +297,10 @@ mod tests {
             }
             let name = if is_update { "p0" } else { "new" };
             let new = policy(name, &new);
-            let old = policies.iter().find(|p| p.name == name);
+            let old = policies.iter().find(|p| *p.name == *name);
             let verdict = judge_policy(&index, PolicyChange { old, new: &new }, StaticPools::Deny, Timestamp::UNIX_EPOCH);
 
-            let mut after: Vec<StoredPolicy> = policies.iter().filter(|p| p.name != name).cloned().collect();
+            let mut after: Vec<ParsedPolicy> = policies.iter().filter(|p| *p.name != *name).cloned().collect();
             after.push(new);
             let expected = pools.iter().any(|pool| {
                 let (was, is) = (tied(&pool.labels, &policies), tied(&pool.labels, &after));
@@ -294,7 +316,7 @@ mod tests {
             old in prop::option::of((labels(), any::<bool>())),
             new in (labels(), any::<bool>()),
         ) {
-            let policies: Vec<StoredPolicy> = selectors.iter().enumerate().map(|(i, l)| policy(&format!("p{i}"), l)).collect();
+            let policies: Vec<ParsedPolicy> = selectors.iter().enumerate().map(|(i, l)| policy(&format!("p{i}"), l)).collect();
             let mut index = PolicyIndex::default();
             for p in &policies {
                 index.apply_policy(Arc::new(p.clone()));

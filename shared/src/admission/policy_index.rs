@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::ProposedNodePool;
-use crate::governance::{Governor, StoredPolicy, Ungoverned, govern};
+use crate::governance::{Governor, ParsedPolicy, Ungoverned, govern};
 use crate::policy::PoolSelector;
 
 /// The stored RotationPolicies and NodePools by name, and which policy selects which pool.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyIndex {
-    policies: BTreeMap<Arc<str>, Arc<StoredPolicy>>,
+    policies: BTreeMap<Arc<str>, Arc<ParsedPolicy>>,
     pools: BTreeMap<Arc<str>, IndexedNodePool>,
     by_label: HashMap<String, HashMap<String, BTreeSet<Arc<str>>>>,
 }
@@ -22,29 +22,29 @@ pub struct PolicyIndex {
 pub struct IndexedNodePool {
     /// The NodePool as it was read.
     pub proposed: Arc<ProposedNodePool>,
-    selecting: Vec<Arc<StoredPolicy>>,
+    selecting: Vec<Arc<ParsedPolicy>>,
 }
 
 impl IndexedNodePool {
     /// The policy that governs the pool (§4). `instead`, if given, replaces the stored policy of the same name.
-    pub fn govern<'a>(&'a self, instead: Option<&'a StoredPolicy>) -> Result<Governor<'a>, Ungoverned> {
+    pub fn govern<'a>(&'a self, instead: Option<&'a ParsedPolicy>) -> Result<Governor<'a>, Ungoverned> {
         let others = self.selecting.iter().map(|p| &**p).filter(|p| instead.is_none_or(|i| i.name != p.name));
         govern(&self.proposed.labels, others.chain(instead))
     }
 
     /// The policy that governs the pool once the policy `name` is deleted (§4).
     pub fn govern_without(&self, name: &str) -> Result<Governor<'_>, Ungoverned> {
-        govern(&self.proposed.labels, self.selecting.iter().map(|p| &**p).filter(|p| p.name != name))
+        govern(&self.proposed.labels, self.selecting.iter().map(|p| &**p).filter(|p| *p.name != *name))
     }
 }
 
-fn selects(policy: &StoredPolicy, pool: &ProposedNodePool) -> bool {
+fn selects(policy: &ParsedPolicy, pool: &ProposedNodePool) -> bool {
     policy.selector.as_ref().is_some_and(|selector| selector.matches(&pool.labels))
 }
 
 impl PolicyIndex {
     /// Adds a policy, or replaces the one of the same name.
-    pub fn apply_policy(&mut self, policy: Arc<StoredPolicy>) {
+    pub fn apply_policy(&mut self, policy: Arc<ParsedPolicy>) {
         self.delete_policy(&policy.name);
         let selected: Vec<Arc<str>> =
             policy.selector.iter().flat_map(|selector| self.names_selected_by(selector)).collect();
@@ -53,7 +53,7 @@ impl PolicyIndex {
                 entry.selecting.push(policy.clone());
             }
         }
-        self.policies.insert(policy.name.as_str().into(), policy);
+        self.policies.insert(policy.name.clone(), policy);
     }
 
     /// Deletes the policy `name`, if there is one.
@@ -63,7 +63,7 @@ impl PolicyIndex {
             deleted.selector.iter().flat_map(|selector| self.names_selected_by(selector)).collect();
         for pool in selected {
             if let Some(entry) = self.pools.get_mut(&pool) {
-                entry.selecting.retain(|p| p.name != name);
+                entry.selecting.retain(|p| *p.name != *name);
             }
         }
     }
@@ -98,12 +98,12 @@ impl PolicyIndex {
     }
 
     /// All policies, in the order of their names.
-    pub fn policies(&self) -> impl Iterator<Item = &StoredPolicy> {
+    pub fn policies(&self) -> impl Iterator<Item = &ParsedPolicy> {
         self.policies.values().map(|policy| &**policy)
     }
 
     /// The policy `name`; `None` if there is none.
-    pub fn policy(&self, name: &str) -> Option<&Arc<StoredPolicy>> {
+    pub fn policy(&self, name: &str) -> Option<&Arc<ParsedPolicy>> {
         self.policies.get(name)
     }
 
@@ -149,7 +149,7 @@ mod tests {
         ))
     }
 
-    fn policy(name: &str, labels: &[(u8, u8)], absent: Option<u8>) -> Arc<StoredPolicy> {
+    fn policy(name: &str, labels: &[(u8, u8)], absent: Option<u8>) -> Arc<ParsedPolicy> {
         let labels: serde_json::Map<String, Value> =
             labels.iter().map(|(k, v)| (format!("k{k}"), json!(format!("v{v}")))).collect();
         let expressions: Vec<Value> =
@@ -158,12 +158,12 @@ mod tests {
             "nodePoolSelector": {"matchLabels": labels, "matchExpressions": expressions},
             "maintenanceWindows": [{"timezone": "UTC", "days": ["Mon"], "start": "01:00", "end": "02:00"}],
         });
-        Arc::new(StoredPolicy::read(name, None, &spec))
+        Arc::new(ParsedPolicy::read(name, &spec))
     }
 
     fn verdict(governance: &Result<Governor<'_>, Ungoverned>) -> String {
         match governance {
-            Ok((p, _)) => p.name.clone(),
+            Ok((p, _)) => p.name.to_string(),
             Err(Ungoverned::NoMatch) => "-".into(),
             Err(Ungoverned::Conflict(names)) => names.join("="),
             Err(Ungoverned::InvalidPolicy(name)) => format!("!{name}"),
@@ -196,14 +196,14 @@ mod tests {
         #[test]
         fn the_index_agrees_with_a_full_search(steps in steps()) {
             let mut index = PolicyIndex::default();
-            let mut policies: BTreeMap<String, Arc<StoredPolicy>> = BTreeMap::new();
+            let mut policies: BTreeMap<String, Arc<ParsedPolicy>> = BTreeMap::new();
             let mut pools: BTreeMap<String, Arc<ProposedNodePool>> = BTreeMap::new();
             for step in steps {
                 match step {
                     Step::Policy(n, labels, absent) => {
                         let p = policy(&format!("p{n}"), &labels, absent);
                         index.apply_policy(p.clone());
-                        policies.insert(p.name.clone(), p);
+                        policies.insert(p.name.to_string(), p);
                     }
                     Step::Pool(n, labels) => {
                         let p = pool(&format!("n{n}"), &labels);

@@ -6,7 +6,7 @@ use super::policy::finding;
 use super::policy_index::PolicyIndex;
 use super::{ProposedNodePool, StaticPools, Verdict, messages};
 use crate::feasibility::{self, Cadence, Derived, Finding, PoolFacts};
-use crate::governance::{StoredPolicy, Ungoverned, govern};
+use crate::governance::{ParsedPolicy, Ungoverned, govern};
 
 /// The result of [`judge_pool`].
 #[derive(Clone, Debug, Default)]
@@ -25,7 +25,7 @@ pub struct PoolVerdict {
 /// as of `now`.
 pub fn judge_pool<'a>(
     pool: &ProposedNodePool,
-    policies: impl IntoIterator<Item = &'a StoredPolicy>,
+    policies: impl IntoIterator<Item = &'a ParsedPolicy>,
     claims: i64,
     now: Timestamp,
 ) -> PoolVerdict {
@@ -34,7 +34,7 @@ pub fn judge_pool<'a>(
     match govern(&pool.labels, policies) {
         Err(Ungoverned::NoMatch) => {}
         Ok((winner, policy)) => {
-            verdict.governed_by = Some(winner.name.clone());
+            verdict.governed_by = Some(winner.name.to_string());
             if pool.is_static {
                 verdict.refusals.push(static_pool(&winner.name));
             }

@@ -18,7 +18,8 @@ use crate::schedule::{Clock, Day, Entry, Exclusion, Moment, Schedule};
 use crate::{duration, keys, zone};
 use selector::selector_problems;
 
-/// A valid RotationPolicy, parsed.
+/// The spec of a valid RotationPolicy, parsed; with its name and selector it is a
+/// [`ParsedPolicy`](crate::governance::ParsedPolicy).
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// `ageThreshold`: when a node is due.

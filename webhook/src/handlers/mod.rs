@@ -11,8 +11,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use noderotation_shared::admission::StaticPools;
 
+use crate::Error;
 use crate::caches::Caches;
-use crate::request::AdmissionRequest;
+use crate::request::{AdmissionRequest, Object};
 use crate::response::AdmissionResponse;
 
 /// The endpoints of the webhook; each entry of the chart's webhook configurations calls one of them.
@@ -79,4 +80,15 @@ impl Handlers {
         }
         response
     }
+}
+
+/// The old object, if there is one, and the new object of a creation or update. `None` where there is nothing to judge: other
+/// operations, subresources, and objects that are being deleted (§10).
+fn written(request: &AdmissionRequest<'_>) -> Result<Option<(Option<Object>, Object)>, Error> {
+    if !request.sub_resource.is_empty() || !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
+        return Ok(None);
+    }
+    let new = request.required_object()?;
+    let old = request.old_object()?;
+    Ok((!new.is_being_deleted()).then_some((old, new)))
 }

@@ -5,26 +5,20 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation};
-use noderotation_shared::admission::{PolicyChange, judge_deletion, judge_policy, with_default_zone};
-use noderotation_shared::governance::StoredPolicy;
+use noderotation_shared::admission::{PolicyChange, Verdict, judge_deletion, judge_policy, with_default_zone};
+use noderotation_shared::governance::ParsedPolicy;
 use noderotation_shared::policy::Policy;
 
-use super::VerdictOptions;
+use super::{VerdictOptions, written};
 use crate::Error;
 use crate::caches::Caches;
 use crate::request::{AdmissionRequest, Object};
 use crate::response::AdmissionResponse;
 
-/// The old and the new object of a creation, or of an update that changes the spec. `None` where there is nothing to judge:
-/// everything else, and objects that are being deleted.
+/// The old and the new object of a creation, or of an update that changes the spec; `None` where there is nothing to judge.
 fn change(request: &AdmissionRequest<'_>) -> Result<Option<(Option<Object>, Object)>, Error> {
-    if !request.sub_resource.is_empty() || !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
-        return Ok(None);
-    }
-    let new = request.required_object()?;
-    let old = request.old_object()?;
-    let is_same = old.as_ref().is_some_and(|old| old.spec() == new.spec());
-    Ok((!is_same && !new.is_being_deleted()).then_some((old, new)))
+    let changes_spec = |(old, new): &(Option<Object>, Object)| old.as_ref().is_none_or(|old| old.spec() != new.spec());
+    Ok(written(request)?.filter(changes_spec))
 }
 
 /// Called before schema and CEL: fills in the default time zone, or refuses the policy with everything that is wrong.
@@ -61,10 +55,10 @@ pub fn validate(
     }
     let Some((old, new)) = change(request)? else { return Ok(AdmissionResponse::allowed()) };
     let name = new.name();
-    let stored = |object: &Object| StoredPolicy::read(&name, None, object.spec());
-    let (old, new) = (old.as_ref().map(stored), Arc::new(stored(&new)));
+    let parsed = |object: &Object| ParsedPolicy::read(&name, object.spec());
+    let (old, new) = (old.as_ref().map(parsed), Arc::new(parsed(&new)));
     let change = PolicyChange { old: old.as_ref(), new: &new };
-    let verdict = caches.with_index(|index| judge_policy(index, change, options.static_pools, now));
+    let verdict = Verdict::from(caches.with_index(|index| judge_policy(index, change, options.static_pools, now)));
     if verdict.refusals.is_empty() && !request.is_dry_run() {
         caches.admit_policy(new);
     }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use noderotation_shared::admission::{ProposedNodePool, judge_pool_change};
 use noderotation_shared::{instant, keys};
 
-use super::VerdictOptions;
+use super::{VerdictOptions, written};
 use crate::Error;
 use crate::caches::Caches;
 use crate::request::{AdmissionRequest, Object};
@@ -20,14 +20,7 @@ pub fn validate(
     request: &AdmissionRequest<'_>,
     now: Timestamp,
 ) -> Result<AdmissionResponse, Error> {
-    if !request.sub_resource.is_empty() || !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
-        return Ok(AdmissionResponse::allowed());
-    }
-    let new = request.required_object()?;
-    let old = request.old_object()?;
-    if new.is_being_deleted() {
-        return Ok(AdmissionResponse::allowed());
-    }
+    let Some((old, new)) = written(request)? else { return Ok(AdmissionResponse::allowed()) };
     let proposed = |object: &Object| {
         let mut proposed = ProposedNodePool::read(&object.0, now);
         proposed.name = object.name();

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use noderotation_cluster::objects::Cached;
 use noderotation_cluster::watch::EventHandler;
-use noderotation_webhook::caches::{Caches, PolicyEntry, PoolObject};
+use noderotation_shared::objects::PolicyObject;
+use noderotation_webhook::caches::{Caches, PoolObject};
 use noderotation_webhook::handlers::{Endpoint, Handlers, VerdictOptions};
 use serde_json::{Value, json};
 
@@ -38,7 +39,7 @@ pub fn pool(name: &str, labels: &Value) -> Value {
 pub fn handlers(policies: &[Value], pools: &[Value], options: VerdictOptions) -> Handlers {
     let caches = Arc::new(Caches::default());
     for policy in policies {
-        caches.apply(PolicyEntry::read(&policy.to_string()).unwrap());
+        caches.apply(PolicyObject::read(&policy.to_string()).unwrap());
     }
     for pool in pools {
         caches.apply(PoolObject::read(&pool.to_string()).unwrap());
