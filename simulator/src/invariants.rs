@@ -176,8 +176,9 @@ fn starts(sim: &Sim, request: &Request, act: &Act, pool_name: &str) -> Option<Vi
         _ => None,
     })?;
     let claim = sim.cluster.claims.get(name);
-    // one that is gone by now may have had a request
-    let is_requested_now = claim.is_none_or(|claim| claim.request() == Some(RotateRequest::Now));
+    // one that is gone by now may have had a request, and one that has another may have been seen with it
+    let was_requested_now = sim.asked_now_until.get(name).is_some_and(|until| plus(*until, UNSEEN) >= request.sent);
+    let is_requested_now = was_requested_now || claim.is_none_or(|claim| claim.request() == Some(RotateRequest::Now));
     if let Some(other) = in_flight(sim, pool) {
         return Some((Invariant::Serial, format!("NodeClaim {name} was started while NodeClaim {other} is in flight")));
     }

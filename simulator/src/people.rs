@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 use noderotation_shared::instant::{self, plus};
 use noderotation_shared::keys;
 use noderotation_shared::kind::Kind;
+use noderotation_shared::selection::RotateRequest;
 
 use crate::chance::Source;
 use crate::cluster::with;
@@ -150,7 +151,17 @@ fn suspend(sim: &mut Sim, suspend: bool) {
 
 fn request(sim: &mut Sim, claim: &str, word: &'static str) {
     sim.tell(|| format!("operator: rotate {word} on NodeClaim {claim}"));
-    sim.cluster.claims.change(claim, |c| c.meta.annotations = with(&c.meta.annotations, keys::ROTATE, Some(word)));
+    annotate(sim, claim, keys::ROTATE, word);
+}
+
+/// Annotates a claim. Until when it bore `rotate: now` is remembered: a view may be a little older.
+fn annotate(sim: &mut Sim, claim: &str, key: &'static str, value: &str) {
+    let had_now = sim.cluster.claims.get(claim).and_then(|c| c.request()) == Some(RotateRequest::Now);
+    if key == keys::ROTATE && had_now {
+        let now = sim.now;
+        sim.asked_now_until.insert(claim.into(), now);
+    }
+    sim.cluster.claims.change(claim, |c| c.meta.annotations = with(&c.meta.annotations, key, Some(value)));
 }
 
 /// `kubectl cordon` and `uncordon`. A cordon over ours does nothing; an uncordon takes ours as well.
@@ -249,7 +260,7 @@ fn nonsense(sim: &mut Sim, rng: &mut Rng, claim: &str, pool: &str) {
     let i = rng.usize(0..of_claim.len() + of_pool.len());
     if let Some(key) = of_claim.get(i) {
         sim.tell(|| format!("somebody: {key}={value:?} on NodeClaim {claim}"));
-        sim.cluster.claims.change(claim, |c| c.meta.annotations = with(&c.meta.annotations, key, Some(value)));
+        annotate(sim, claim, key, value);
     } else if let Some(key) = of_pool.get(i - of_claim.len()) {
         let is_anchored = sim.cluster.pools.get(pool).is_some_and(|pool| pool.anchor().is_some());
         if *key == keys::SURGE_WAIT && !is_anchored {

@@ -182,6 +182,8 @@ pub struct Sim {
     pub refused_kind: Option<(Kind, Timestamp)>,
     /// What operators have made of Nodes, by UID.
     pub operators: BTreeMap<Box<str>, Marks>,
+    /// Until when claims bore `rotate: now` that bear something else by now.
+    pub asked_now_until: BTreeMap<Box<str>, Timestamp>,
     /// When a workload Pod was bound to a Node last, by the Node's name.
     pub scheduled: BTreeMap<Box<str>, Timestamp>,
     /// NodeClaims that were launched.
@@ -247,6 +249,7 @@ fn run(plan: &Plan, story: Story) -> Outcome {
         pdb_holds_until: began,
         refused_kind: None,
         operators: BTreeMap::new(),
+        asked_now_until: BTreeMap::new(),
         scheduled: BTreeMap::new(),
         launched: 0,
         last_write: began,
