@@ -259,6 +259,10 @@ fn nonsense(sim: &mut Sim, rng: &mut Rng, claim: &str, pool: &str) {
     ];
     let i = rng.usize(0..of_claim.len() + of_pool.len());
     if let Some(key) = of_claim.get(i) {
+        let is_deleting = sim.cluster.claims.get(claim).is_some_and(|claim| claim.meta.deleted.is_some());
+        if *key == keys::STATE && is_deleting {
+            return; // who says that a claim which we drain is pending says that somebody else has deleted it
+        }
         sim.tell(|| format!("somebody: {key}={value:?} on NodeClaim {claim}"));
         annotate(sim, claim, key, value);
     } else if let Some(key) = of_pool.get(i - of_claim.len()) {
