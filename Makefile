@@ -11,8 +11,10 @@ RIG_JOBS ?= 4
 # rotations that `make simulate` wants to see, and the first seed
 ROTATIONS ?= 20000
 SEED ?= $(shell date +%s)
+# mutants that `make mutants-sample` tries
+MUTANTS ?= 20
 
-.PHONY: help simulate demo test check unit fuzz rig-tests vectors bench crd chart-readme tools deny unused docs layers build
+.PHONY: help simulate mutants mutants-sample demo test check unit fuzz rig-tests vectors bench crd chart-readme tools deny unused docs layers build
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,7 +32,7 @@ demo: tools ## Boots a control plane, installs everything, shows what is refused
 	@for program in noderotation-controller noderotation-webhook; do cargo build -p $$program --bin $$program; done
 	@cargo run --quiet -p noderotation-tests --bin demo
 
-test: check unit fuzz rig-tests ## Everything: check, unit tests, and all tests on a real control plane
+test: check unit fuzz simulate mutants-sample rig-tests ## Everything: check, unit tests, simulated histories, a sample of mutants, and all tests on a real control plane
 
 check: tools layers deny unused docs ## Formatting, lints, layers, licences, unused dependencies, documentation: before every commit
 	@echo "== formatting"; cargo fmt --all -- --check
@@ -72,8 +74,15 @@ rig-tests: build ## Tests on a real control plane
 	cargo test --locked -p noderotation-tests -- --test-threads $(RIG_JOBS)
 
 simulate: tools ## Histories of the simulator with all faults and a fresh seed (ROTATIONS=20000, SEED=…)
+	@echo "== simulated histories"
 	cargo build --profile simulation --locked -p noderotation-simulator --tests
 	NODEROTATION_ROTATIONS=$(ROTATIONS) NODEROTATION_SEED=$(SEED) cargo test --profile simulation --locked -p noderotation-simulator --test histories whatever -- --nocapture
+
+mutants: tools ## Every mutant of the crates that decide, write or refuse must fail a test (many hours)
+	bash tests/mutants.sh
+
+mutants-sample: tools ## About MUTANTS=20 of them in the state machine, chosen by SEED=…
+	@echo "== mutants"; bash tests/mutants.sh $(MUTANTS) $(SEED)
 
 vectors: tools ## The vector tests alone; NODEROTATION_VECTORS names another folder with the same files
 	cargo test --locked -p noderotation-shared --test vectors

@@ -1,6 +1,7 @@
 //! The state machine on a small cluster in memory ([`cluster`]), by the product's own pass: one file for each phase.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+mod answers;
 mod any_world;
 mod cluster;
 mod fallback;
