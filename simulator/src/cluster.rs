@@ -45,12 +45,14 @@ pub struct Table<K> {
     objects: BTreeMap<Box<str>, Arc<K>>,
     /// What changed, in order.
     pub log: Vec<Logged<K>>,
+    /// The newest resourceVersion of a change that no watch can ask for any more.
+    forgotten: u64,
     versions: Versions,
 }
 
 impl<K: Stored> Table<K> {
     fn new(versions: &Versions) -> Self {
-        Self { objects: BTreeMap::new(), log: Vec::new(), versions: versions.clone() }
+        Self { objects: BTreeMap::new(), log: Vec::new(), forgotten: 0, versions: versions.clone() }
     }
 
     /// An object by name.
@@ -104,6 +106,18 @@ impl<K: Stored> Table<K> {
         }
     }
 
+    /// What a watch from this resourceVersion delivers; `None`: 410, since some of it is forgotten.
+    pub fn changes_since(&self, version: u64) -> Option<&[Logged<K>]> {
+        let place = self.log.partition_point(|logged| logged.version <= version);
+        (version >= self.forgotten).then(|| self.log.get(place..).unwrap_or_default())
+    }
+
+    /// The server forgets what has changed up to this resourceVersion, as it does after some minutes. Watches that are open
+    /// go on.
+    pub fn forget_changes(&mut self, until: u64) {
+        self.forgotten = self.forgotten.max(until);
+    }
+
     /// A conditional change, as a merge patch with `metadata.resourceVersion` is.
     fn patch(&mut self, patch: &Patch, change: impl FnOnce(&mut K)) -> Result<K, Refused> {
         let stored = self.objects.get(patch.name.as_str()).ok_or(Refused::NotFound)?;
@@ -111,8 +125,8 @@ impl<K: Stored> Table<K> {
             return Err(Refused::Conflict);
         }
         self.change(&patch.name, |object| {
-            let annotations = merged(&object.meta().annotations, patch);
-            object.meta_mut().annotations = annotations;
+            let changes = patch.annotations.iter().map(|(key, value)| (*key, value.as_deref()));
+            object.meta_mut().annotations = changed(&object.meta().annotations, changes);
             change(object);
         });
         self.objects.get(patch.name.as_str()).map(|object| K::clone(object)).ok_or(Refused::NotFound)
@@ -220,19 +234,20 @@ impl Cluster {
     }
 
     /// A Node is gone; its Pods are Pending again, a placeholder on it is gone with it.
-    pub fn remove_node(&mut self, name: &str) {
+    pub fn remove_node(&mut self, name: &str, now: Timestamp) {
         self.nodes.remove(name);
         for pod in self.pods.values_mut().filter(|pod| pod.node.as_deref() == Some(name)) {
             pod.node = None;
         }
         let gone: Vec<_> = self.placeholders.iter().filter(|p| &*p.node == name).map(|p| p.meta.name.clone()).collect();
         for name in gone {
-            self.remove_placeholder(&name);
+            self.remove_placeholder(&name, now);
         }
     }
 
-    /// A placeholder is gone.
-    pub fn remove_placeholder(&mut self, name: &str) {
+    /// A placeholder is gone. A deletion of a Pod without a grace period is two changes: its deletionTimestamp, and its end.
+    pub fn remove_placeholder(&mut self, name: &str, now: Timestamp) {
+        self.placeholders.change(name, |pod| pod.meta.deleted = Some(whole_seconds(now)));
         self.placeholders.remove(name);
         self.reserved_cpu.remove(name);
     }
@@ -247,7 +262,7 @@ impl Cluster {
                 if *pod.meta.uid != **uid {
                     return Err(Refused::Conflict);
                 }
-                self.remove_placeholder(name);
+                self.remove_placeholder(name, now);
                 Ok(None)
             }
             Write::DeleteClaim { name, uid, version } => {
@@ -268,10 +283,11 @@ impl Cluster {
         if self.placeholders.get(&name).is_some() {
             return Err(Refused::Conflict);
         }
-        let claim = pod.pointer("/metadata/annotations").and_then(|a| a.get(keys::SURGE_FOR)?.as_str());
         let pool = pod.pointer("/metadata/labels").and_then(|l| l.get(keys::KARPENTER_NODEPOOL)?.as_str());
         let mut meta = self.new_meta(&name, now);
-        meta.annotations = Annotations::of(claim.map(|claim| (keys::SURGE_FOR, claim)));
+        let annotations = pod.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten();
+        meta.annotations =
+            Annotations::of(annotations.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))));
         self.reserved_cpu.insert(name.as_str().into(), requested_cpu(pod));
         self.placeholders.put(Placeholder {
             meta,
@@ -318,21 +334,23 @@ fn requested_cpu(pod: &Value) -> i64 {
     number.parse::<i64>().unwrap_or(0).saturating_mul(unit)
 }
 
-/// What a merge patch makes of annotations.
-pub fn merged(annotations: &Annotations, patch: &Patch) -> Annotations {
+/// `annotations` with one of them set (`Some`) or removed (`None`).
+pub fn with(annotations: &Annotations, key: &'static str, value: Option<&str>) -> Annotations {
+    changed(annotations, [(key, value)])
+}
+
+/// `annotations` after these changes, in the order of their keys, as the API server shows them.
+fn changed<'a>(
+    annotations: &'a Annotations,
+    changes: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
+) -> Annotations {
     let mut all: BTreeMap<&str, &str> =
         keys::ALL.iter().filter_map(|key| Some((key.name, annotations.get(key.name)?))).collect();
-    for (key, value) in &patch.annotations {
+    for (key, value) in changes {
         match value {
             Some(value) => all.insert(key, value),
             None => all.remove(key),
         };
     }
     Annotations::of(all)
-}
-
-/// `annotations` with one of them set (`Some`) or removed (`None`).
-pub fn with(annotations: &Annotations, key: &'static str, value: Option<&str>) -> Annotations {
-    let others = keys::ALL.iter().filter(|k| k.name != key).filter_map(|k| Some((k.name, annotations.get(k.name)?)));
-    Annotations::of(others.chain(value.map(|value| (key, value))))
 }

@@ -91,7 +91,7 @@ fn preempt(sim: &mut Sim, node: &str, cpu: i64) {
         sim.cluster.placeholders.iter().filter(|p| &*p.node == node).map(|p| p.meta.name.clone()).collect();
     for victim in victims {
         sim.tell(|| format!("scheduler: placeholder {victim} is preempted"));
-        sim.cluster.remove_placeholder(&victim);
+        sim.cluster.remove_placeholder(&victim, sim.now);
     }
 }
 
@@ -239,7 +239,7 @@ pub fn drain(sim: &mut Sim, claim: &str) {
 /// A claim and its Node are gone at once.
 pub fn vanishes(sim: &mut Sim, claim: &str) {
     let node = sim.cluster.claims.get(claim).map(|c| c.node.clone()).unwrap_or_default();
-    sim.cluster.remove_node(&node);
+    sim.cluster.remove_node(&node, sim.now);
     sim.cluster.claims.remove(claim);
     schedule(sim);
 }

@@ -191,7 +191,7 @@ fn mark(sim: &mut Sim, node: &str, value: Option<&'static str>) {
 fn delete_a_placeholder(sim: &mut Sim) {
     if let Some(victim) = sim.cluster.placeholders.names().first() {
         sim.tell(|| format!("operator: deletes placeholder {victim}"));
-        sim.cluster.remove_placeholder(victim);
+        sim.cluster.remove_placeholder(victim, sim.now);
     }
 }
 

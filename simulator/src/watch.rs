@@ -119,10 +119,11 @@ pub fn open(sim: &mut Sim, life: Life, watched: Watched) {
         Open::From(_) if fault.is_some() => Some(WatchEnd::Expired),
         Open::From(version) => {
             let version = version.parse().unwrap_or(0);
-            let place = with_table!(watched, cluster, |table| table.log.partition_point(|l| l.version <= version));
-            watch.connected = Some(place);
-            watch.sent = place;
-            None
+            let missed = with_table!(watched, cluster, |table| table.changes_since(version).map(<[_]>::len));
+            let place = missed.map(|missed| log_length(cluster, watched).saturating_sub(missed));
+            watch.connected = place;
+            watch.sent = place.unwrap_or_default();
+            place.is_none().then_some(WatchEnd::Expired)
         }
         Open::Stream if !streams => Some(WatchEnd::CannotStream),
         open @ (Open::Stream | Open::List) => {
