@@ -3,7 +3,7 @@
 //! [`Pass`] holds the whole loop and does no I/O: it says what to read or to write next, and is handed the answers. The
 //! controller performs that on a real API server, the tests on a cluster in memory.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder};
 
 use crate::announcement::Announcement;
@@ -20,6 +20,10 @@ pub const MAX_STEPS: usize = 40;
 
 /// After so many conflicts in a row a pass ends as if it had failed.
 pub const MAX_CONFLICTS: usize = 5;
+
+/// A pass ends after this time, and its NodePool is looked at again at once: what it was given at its beginning is too old
+/// by then, as when the process has stood still in the middle of it.
+pub const MAX_AGE: SignedDuration = SignedDuration::from_mins(2);
 
 /// What to do next in a pass.
 #[derive(Clone, Debug)]
@@ -126,6 +130,8 @@ pub struct Pass {
     /// A write that may have landed. If the decision is still the same it has not, and the server is in trouble.
     unknown: Option<Box<Act>>,
     has_failed: bool,
+    /// When it was asked first.
+    began: Option<Timestamp>,
 }
 
 impl Pass {
@@ -142,6 +148,7 @@ impl Pass {
             conflicted: None,
             unknown: None,
             has_failed: false,
+            began: None,
         }
     }
 
@@ -154,6 +161,10 @@ impl Pass {
     pub fn next(&mut self, now: Timestamp) -> Next {
         if self.has_failed || self.steps >= MAX_STEPS {
             return self.end(PassResult::Failed, now);
+        }
+        let age = now.duration_since(*self.began.get_or_insert(now));
+        if age > MAX_AGE || age.is_negative() {
+            return self.end(PassResult::Conflict, now);
         }
         self.steps += 1;
         if let Some(read) = self.read_back.take() {

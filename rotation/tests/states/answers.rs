@@ -162,3 +162,16 @@ fn an_answer_to_another_question_fails_the_pass() {
     scene.pass.answered(&read, Answer::Nomination(None));
     assert_eq!(scene.next_write().unwrap_err(), PassResult::Failed);
 }
+
+/// The process stood still behind a write, or its clock was set back: nothing more is decided on what the pass was given.
+#[test]
+fn a_pass_that_is_too_old_ends_and_its_pool_is_looked_at_again() {
+    for (seconds, ends) in [(119, false), (121, true), (-1, true)] {
+        let mut scene = Scene::new();
+        scene.next_write().unwrap();
+        scene.answer(scene.anchored());
+        scene.cluster.after(seconds);
+        let next = scene.next_write().map(|act| act.name);
+        assert_eq!(next, if ends { Err(PassResult::Conflict) } else { Ok("pending") }, "{seconds} s");
+    }
+}
