@@ -233,13 +233,18 @@ impl Cluster {
         self.claims.change(name, |claim| claim.meta.deleted = claim.meta.deleted.or(Some(whole_seconds(now))));
     }
 
-    /// A Node is gone; its Pods are Pending again, a placeholder on it is gone with it.
+    /// A Node is gone, and what was left on it.
     pub fn remove_node(&mut self, name: &str, now: Timestamp) {
         self.nodes.remove(name);
-        for pod in self.pods.values_mut().filter(|pod| pod.node.as_deref() == Some(name)) {
+        self.release_pods(name, now);
+    }
+
+    /// Nothing runs on a Node any more: its Pods are Pending again, a placeholder on it is gone.
+    pub fn release_pods(&mut self, node: &str, now: Timestamp) {
+        for pod in self.pods.values_mut().filter(|pod| pod.node.as_deref() == Some(node)) {
             pod.node = None;
         }
-        let gone: Vec<_> = self.placeholders.iter().filter(|p| &*p.node == name).map(|p| p.meta.name.clone()).collect();
+        let gone: Vec<_> = self.placeholders.iter().filter(|p| &*p.node == node).map(|p| p.meta.name.clone()).collect();
         for name in gone {
             self.remove_placeholder(&name, now);
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use noderotation_shared::instant::plus;
+use noderotation_shared::instant::{plus, whole_seconds};
 use noderotation_shared::objects::{Node, NodeClaim, NodePool};
 use noderotation_shared::quantity::{Quantity, Resources};
 
@@ -64,6 +64,7 @@ pub fn schedule(sim: &mut Sim) {
             None => {
                 sim.cluster.placeholders.change(&placeholder, |p| p.unschedulable = Some("no node fits".into()));
                 launch(sim, &pool);
+                nominate(sim, placeholder, &pool);
             }
         }
     }
@@ -73,7 +74,7 @@ pub fn schedule(sim: &mut Sim) {
 /// avoids the Node of its own claim, since that is cordoned.
 fn room(sim: &Sim, pool: &str, cpu: i64, for_placeholder: bool) -> Option<Box<str>> {
     let fits = |node: &&Arc<Node>| {
-        &*node.pool == pool && node.ready && !node.unschedulable && !node.disrupted && node.meta.deleted.is_none() && {
+        &*node.pool == pool && takes_pods(node) && {
             let reserved = if for_placeholder { sim.cluster.reserved_on(&node.meta.name) } else { 0 };
             sim.cluster.used_cpu(&node.meta.name) + reserved + cpu <= NODE_CPU
         }
@@ -95,11 +96,23 @@ fn preempt(sim: &mut Sim, node: &str, cpu: i64) {
     }
 }
 
+/// Karpenter tells, by an Event that outlives the Pod, on which claim it counts for a placeholder.
+fn nominate(sim: &mut Sim, placeholder: Box<str>, pool: &str) {
+    if let Some(claim) = coming(sim, pool) {
+        sim.nominated.insert(placeholder, claim);
+    }
+}
+
+/// The claim of this pool that was launched and is not Ready yet.
+fn coming(sim: &Sim, pool: &str) -> Option<Box<str>> {
+    let is_coming = |c: &&Arc<NodeClaim>| &*c.pool == pool && !c.ready && c.meta.deleted.is_none();
+    sim.cluster.claims.iter().find(is_coming).map(|claim| claim.meta.name.clone())
+}
+
 /// Launches a NodeClaim, unless one is on its way already, there is no capacity, or the limit is reached.
 fn launch(sim: &mut Sim, pool: &str) {
-    let is_coming = sim.cluster.claims.iter().any(|c| &*c.pool == pool && !c.ready && c.meta.deleted.is_none());
     let Some(stored) = sim.cluster.pools.get(pool).filter(|p| p.meta.deleted.is_none()).cloned() else { return };
-    if is_coming || sim.now < sim.no_capacity_until {
+    if coming(sim, pool).is_some() || sim.now < sim.no_capacity_until {
         return;
     }
     let counted = sim.cluster.claims.iter().filter(|c| *c.pool == *pool && c.meta.deleted.is_none()).count();
@@ -114,7 +127,8 @@ fn launch(sim: &mut Sim, pool: &str) {
     sim.cluster.claims.put(NodeClaim { meta, ..claim_of(&stored) });
     let rarity = if sim.has_faults() { 20 } else { 0 };
     let name: Box<str> = name.into();
-    if sim.chance.take(Source::Launch, rarity).is_some() {
+    let is_doomed = sim.chance.take(Source::Launch, rarity).is_some() || sim.script.never_registers;
+    if is_doomed {
         sim.after(plus(sim.now, SignedDuration::from_mins(15)), Event::LaunchFailed(name.clone()));
     } else {
         let at = soon(sim, &name, 10, 90);
@@ -136,26 +150,36 @@ fn claim_of(pool: &NodePool) -> NodeClaim {
     }
 }
 
-/// A launched node joins: the Node exists and is Ready; Karpenter marks it initialized a moment later. Clouds name nodes
-/// after addresses, so that a name comes again.
+/// A launched node joins: the Node exists and is Ready; Karpenter marks it initialized a moment later, and its claim Ready
+/// after that. Clouds name nodes after addresses, so that a name comes again.
 pub fn registers(sim: &mut Sim, claim: &str) {
     let Some(stored) = sim.cluster.claims.get(claim).filter(|c| c.meta.deleted.is_none()).cloned() else { return };
     let name = free_name(sim);
     let meta = sim.cluster.new_meta(&name, sim.now);
     let node = Node { meta, pool: stored.pool.clone(), hostname: claim.into(), ready: true, ..Node::default() };
     sim.cluster.nodes.put(node);
-    sim.cluster.claims.change(claim, |c| {
-        c.node = name.clone();
-        c.ready = true;
-    });
+    sim.cluster.claims.change(claim, |c| c.node = name.clone());
     let at = soon(sim, &name, 0, 3);
     sim.after(at, Event::Initialized(name.clone()));
     sim.after(plus(sim.now, CONSOLIDATE_AFTER), Event::Consolidates(claim.into()));
 }
 
+/// Karpenter marks a Node initialized.
+pub fn initialized(sim: &mut Sim, node: &str) {
+    sim.cluster.nodes.change(node, |n| n.initialized = true);
+    if let Some(claim) = sim.cluster.nodes.get(node).map(|node| node.hostname.clone()) {
+        let at = soon(sim, node, 0, 1);
+        sim.after(at, Event::Ready(claim));
+    }
+}
+
 fn free_name(sim: &Sim) -> Box<str> {
     let name = |n: usize| Box::<str>::from(format!("ip-10-0-0-{n}"));
-    (0..1_000).map(name).find(|name| sim.cluster.nodes.get(name).is_none()).unwrap_or_default()
+    let is_free = |name: &Box<str>| {
+        // an address is free again once its claim is gone, too
+        sim.cluster.nodes.get(name).is_none() && sim.cluster.claims.iter().all(|claim| claim.node != *name)
+    };
+    (0..1_000).map(name).find(is_free).unwrap_or_default()
 }
 
 /// An empty node is taken away, unless something forbids it; later, while the node lives.
@@ -206,34 +230,104 @@ pub fn expires(sim: &mut Sim, claim: &str) {
     invariants::expired_by_karpenter(sim, &stored);
 }
 
-/// A claim with a deletionTimestamp: taint, drain, then gone.
+/// A claim with a deletionTimestamp, one step after another: its Node is deleted and tainted, what runs there is evicted,
+/// the Node is gone, the claim is gone.
 pub fn drain(sim: &mut Sim, claim: &str) {
-    let Some(stored) = sim.cluster.claims.get(claim).cloned() else { return };
-    let Some(deleted) = stored.meta.deleted else { return };
-    let node = stored.node.clone();
-    if sim.cluster.nodes.get(&node).is_some_and(|n| !n.disrupted) {
-        sim.cluster.nodes.change(&node, |n| n.disrupted = true);
-        let at = soon(sim, claim, 5, 8);
-        return sim.after(at, Event::Drains(claim.into()));
+    let Some(stored) = sim.cluster.claims.get(claim).filter(|c| c.meta.deleted.is_some()).cloned() else { return };
+    // a name may have come again, on the Node of another claim
+    let node = sim.cluster.nodes.get(&stored.node).filter(|node| *node.hostname == *claim).cloned();
+    let next = match node {
+        None => {
+            sim.tell(|| format!("karpenter: NodeClaim {claim} is drained and gone"));
+            return sim.cluster.claims.remove(claim);
+        }
+        Some(node) if node.meta.deleted.is_none() || !node.disrupted => {
+            give_up(sim, &stored.node);
+            soon(sim, claim, 1, 2)
+        }
+        Some(_) => match held_until(sim, &stored) {
+            Some(at) => at,
+            None if is_in_use(sim, &stored.node) => {
+                evict(sim, &stored.node);
+                soon(sim, claim, 3, 5)
+            }
+            None => {
+                let now = sim.now;
+                sim.cluster.remove_node(&stored.node, now);
+                soon(sim, claim, 0, 1)
+            }
+        },
+    };
+    sim.after(next, Event::Drains(claim.into()));
+}
+
+/// The Node of a claim that is being deleted: Karpenter deletes it, too, and its finalizer holds it; then comes the taint.
+fn give_up(sim: &mut Sim, node: &str) {
+    let now = whole_seconds(sim.now);
+    sim.cluster.nodes.change(node, |n| n.meta.deleted = n.meta.deleted.or(Some(now)));
+    sim.cluster.nodes.change(node, |n| n.disrupted = true);
+    let at = soon(sim, node, 1, 1);
+    sim.after(at, Event::Replaces(node.into()));
+}
+
+/// While a Node drains Karpenter launches for what runs on it, unless all of that fits elsewhere. It counts Nodes as they are
+/// occupied: a placeholder is not preempted in its mind (`docs/facts/karpenter.md`).
+pub fn replaces(sim: &mut Sim, node: &str) {
+    let Some(stored) = sim.cluster.nodes.get(node).filter(|n| n.meta.deleted.is_some()).cloned() else { return };
+    let mut moving: Vec<i64> =
+        sim.cluster.pods.values().filter(|pod| pod.node.as_deref() == Some(node)).map(|pod| pod.cpu).collect();
+    let fitting = sim.cluster.nodes.iter().filter(|other| other.pool == stored.pool && takes_pods(other));
+    for other in fitting {
+        let name = &other.meta.name;
+        let mut free = NODE_CPU - sim.cluster.used_cpu(name) - sim.cluster.reserved_on(name);
+        moving.retain(|cpu| {
+            let fits = *cpu <= free;
+            free -= if fits { *cpu } else { 0 };
+            !fits
+        });
     }
-    let bound = stored.termination_grace_period.map(|tgp| plus(deleted, tgp));
-    let is_forced = bound.is_some_and(|at| sim.now >= at);
-    if sim.now < sim.pdb_holds_until && !is_forced && sim.cluster.used_cpu(&node) > 0 {
-        let at = bound.map_or(sim.pdb_holds_until, |at| at.min(sim.pdb_holds_until));
-        return sim.after(at, Event::Drains(claim.into()));
+    if !moving.is_empty() {
+        launch(sim, &stored.pool);
     }
-    if sim.cluster.protected_pod(&node).is_some() && !is_forced {
-        let at = plus(sim.now, SignedDuration::from_mins(5));
-        return sim.after(bound.map_or(at, |bound| bound.min(at)), Event::Drains(claim.into()));
+    let at = plus(sim.now, SignedDuration::from_secs(10));
+    sim.after(at, Event::Replaces(node.into()));
+}
+
+/// Whether the scheduler puts Pods on a Node.
+fn takes_pods(node: &Node) -> bool {
+    node.ready && !node.unschedulable && !node.disrupted && node.meta.deleted.is_none()
+}
+
+/// When to look again at a drain that something holds; `None`: nothing does, or its grace period has ended.
+fn held_until(sim: &Sim, claim: &NodeClaim) -> Option<Timestamp> {
+    let bound = claim.meta.deleted.zip(claim.termination_grace_period).map(|(deleted, grace)| plus(deleted, grace));
+    if bound.is_some_and(|at| sim.now >= at) {
+        return None;
     }
-    // a placeholder with do-not-disrupt stalls the drain until the grace period ends
-    let is_stalled = !node.is_empty() && sim.cluster.placeholders.iter().any(|p| p.node == node);
-    if is_stalled && !is_forced {
-        let at = soon(sim, claim, 5, 10);
-        return sim.after(at, Event::Drains(claim.into()));
-    }
-    sim.tell(|| format!("karpenter: NodeClaim {claim} is drained and gone"));
-    vanishes(sim, claim);
+    let node = &claim.node;
+    let at = if sim.now < sim.pdb_holds_until && sim.cluster.used_cpu(node) > 0 {
+        sim.pdb_holds_until
+    } else if sim.cluster.protected_pod(node).is_some() {
+        plus(sim.now, SignedDuration::from_mins(5))
+    } else if sim.cluster.placeholders.iter().any(|p| p.node == *node) {
+        soon(sim, &claim.meta.name, 5, 10) // its do-not-disrupt
+    } else {
+        return None;
+    };
+    Some(bound.map_or(at, |bound| bound.min(at)))
+}
+
+fn is_in_use(sim: &Sim, node: &str) -> bool {
+    let is_on_it = |on: Option<&str>| on == Some(node);
+    sim.cluster.pods.values().any(|pod| is_on_it(pod.node.as_deref()))
+        || sim.cluster.placeholders.iter().any(|pod| is_on_it(Some(&pod.node)))
+}
+
+/// Every Pod of the Node ends. Those of the workload are created again, Pending; the Node goes when they have ended.
+fn evict(sim: &mut Sim, node: &str) {
+    let now = sim.now;
+    sim.cluster.release_pods(node, now);
+    sim.look_for_work();
 }
 
 /// A claim and its Node are gone at once.

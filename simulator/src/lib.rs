@@ -12,8 +12,8 @@
 //! One seed is one history, on every machine. Nothing of a rotation is decided here: caches, queue, pass, orphans and
 //! event dedup are `noderotation_rotation`'s, as the controller runs them.
 //!
-//! It is not a Kubernetes: it has what the controller relies on. What a real API server and a real Karpenter do is proven
-//! on the rig.
+//! It is not a Kubernetes: it has what the controller relies on. That this is as a real API server and a real Karpenter have
+//! it is proven on the rig: by a table of operations, and by whole rotations ([`Scenario`]), each played on both.
 //!
 //! ```
 //! use noderotation_simulator::{Plan, simulate};
@@ -27,6 +27,7 @@
 
 pub mod chance;
 pub mod cluster;
+pub mod facts;
 pub mod faults;
 pub mod invariants;
 mod karpenter;
@@ -35,6 +36,7 @@ pub mod plan;
 pub mod process;
 pub mod replica;
 pub mod run;
+pub mod scenario;
 pub mod server;
 pub mod shrink;
 pub mod story;
@@ -42,3 +44,4 @@ pub mod watch;
 
 pub use plan::Plan;
 pub use run::{Outcome, simulate};
+pub use scenario::Scenario;

@@ -18,11 +18,13 @@ use serde_json::{Value, json};
 
 use crate::chance::Chance;
 use crate::cluster::Cluster;
+use crate::facts::Facts;
 use crate::invariants::{Invariant, Signals, Violation};
 use crate::people::{Hold, Marks};
 use crate::plan::{Plan, Windows};
 use crate::process::{self, Life, Process};
 use crate::replica::{self, Leader};
+use crate::scenario::Script;
 use crate::server::{self, Request, Response};
 use crate::story::Story;
 use crate::watch::{self, Watched};
@@ -84,10 +86,14 @@ pub enum Event {
     Registers(Box<str>),
     /// Karpenter marks a Node initialized.
     Initialized(Box<str>),
+    /// Karpenter finds a claim Ready.
+    Ready(Box<str>),
     /// A launched node never came.
     LaunchFailed(Box<str>),
     /// A placeholder runs.
     PlaceholderRuns(Box<str>),
+    /// Karpenter looks whether what runs on a draining Node fits elsewhere.
+    Replaces(Box<str>),
     /// Karpenter goes on draining a claim.
     Drains(Box<str>),
     /// Karpenter deletes a claim that it has replaced.
@@ -186,6 +192,8 @@ pub struct Sim {
     pub asked_now_until: BTreeMap<Box<str>, Timestamp>,
     /// When a workload Pod was bound to a Node last, by the Node's name.
     pub scheduled: BTreeMap<Box<str>, Timestamp>,
+    /// The claim that Karpenter's newest Event names for a placeholder, by Pod name.
+    pub nominated: BTreeMap<Box<str>, Box<str>>,
     /// NodeClaims that were launched.
     pub launched: usize,
     /// When the controller wrote last.
@@ -207,6 +215,10 @@ pub struct Sim {
     sequence: u64,
     seen_version: u64,
     schedules: bool,
+    /// What the controller wrote, where it is recorded.
+    pub(crate) facts: Facts,
+    /// What a scenario has otherwise than a history.
+    pub(crate) script: Script,
 }
 
 /// After the calm everything has to have come to rest within this time.
@@ -229,8 +241,16 @@ pub fn tell(plan: &Plan) -> Outcome {
 }
 
 fn run(plan: &Plan, story: Story) -> Outcome {
+    let mut sim = new(plan, story);
+    sim.found();
+    sim.run();
+    sim.outcome()
+}
+
+/// A history that has not begun.
+pub(crate) fn new(plan: &Plan, story: Story) -> Sim {
     let began = Timestamp::from_second(BEGAN).unwrap_or(Timestamp::UNIX_EPOCH);
-    let mut sim = Sim {
+    Sim {
         plan: plan.clone(),
         now: began,
         began,
@@ -251,6 +271,7 @@ fn run(plan: &Plan, story: Story) -> Outcome {
         operators: BTreeMap::new(),
         asked_now_until: BTreeMap::new(),
         scheduled: BTreeMap::new(),
+        nominated: BTreeMap::new(),
         launched: 0,
         last_write: began,
         passes: 0,
@@ -264,10 +285,9 @@ fn run(plan: &Plan, story: Story) -> Outcome {
         sequence: 0,
         seen_version: 0,
         schedules: false,
-    };
-    sim.found();
-    sim.run();
-    sim.outcome()
+        facts: Facts::default(),
+        script: Script::default(),
+    }
 }
 
 /// The beginning.
@@ -362,12 +382,14 @@ impl Sim {
                 .map(|(start, end)| entry("Europe/Berlin", start, end))
                 .to_vec(),
         };
-        json!({
+        let mut spec = json!({
             "nodePoolSelector": {},
             "suspend": suspend,
             "maintenanceWindows": windows,
             "surge": {"readyTimeout": "15m", "cooldownAfter": "1m", "retryBackoff": "15m", "forcefulFallback": {"enabled": self.plan.fallback}},
-        })
+        });
+        spec.as_object_mut().into_iter().for_each(|spec| spec.extend(self.script.policy.clone()));
+        spec
     }
 }
 
@@ -461,6 +483,15 @@ impl Sim {
 impl Sim {
     fn run(&mut self) {
         let end = plus(plus(self.began, self.plan.length), QUIET_AFTER);
+        self.run_until(end);
+        if self.violation.is_none() {
+            self.now = end;
+            invariants::at_rest(self);
+        }
+    }
+
+    /// Lets everything happen that happens up to this instant, unless an invariant is violated.
+    pub(crate) fn run_until(&mut self, end: Timestamp) {
         while let Some(Reverse(Scheduled { at, event, .. })) = self.heap.pop() {
             if at > end || self.violation.is_some() {
                 break;
@@ -482,10 +513,6 @@ impl Sim {
                 self.look_for_work();
             }
         }
-        if self.violation.is_none() {
-            self.now = end;
-            invariants::at_rest(self);
-        }
     }
 
     fn happens(&mut self, event: Event) {
@@ -505,12 +532,14 @@ impl Sim {
                 karpenter::schedule(self);
             }
             Event::Registers(claim) => karpenter::registers(self, &claim),
-            Event::Initialized(node) => self.cluster.nodes.change(&node, |n| n.initialized = true),
+            Event::Initialized(node) => karpenter::initialized(self, &node),
+            Event::Ready(claim) => self.cluster.claims.change(&claim, |c| c.ready = true),
             Event::LaunchFailed(claim) => {
                 self.tell(|| format!("karpenter: NodeClaim {claim} never registered"));
-                self.cluster.claims.remove(&claim);
+                karpenter::delete(self, &claim);
             }
             Event::PlaceholderRuns(pod) => self.cluster.placeholders.change(&pod, |p| p.phase = "Running".into()),
+            Event::Replaces(node) => karpenter::replaces(self, &node),
             Event::Drains(claim) => karpenter::drain(self, &claim),
             Event::Deletes(claim) => karpenter::delete(self, &claim),
             Event::Consolidates(claim) => karpenter::consolidates(self, &claim),
@@ -537,7 +566,7 @@ impl Sim {
     }
 
     /// While Pods are Pending somebody looks every few seconds.
-    fn look_for_work(&mut self) {
+    pub(crate) fn look_for_work(&mut self) {
         let is_pending = !self.schedules
             && (self.cluster.pods.values().any(|p| p.node.is_none())
                 || self.cluster.placeholders.iter().any(|p| p.node.is_empty() && p.meta.deleted.is_none()));

@@ -67,7 +67,7 @@ impl Response {
 /// A request arrives at the API server.
 pub fn arrives(sim: &mut Sim, request: Request) {
     let response = match &request.asked {
-        Asked::Read(read) => Response::Answer(read.clone(), answer(&sim.cluster, read)),
+        Asked::Read(read) => Response::Answer(read.clone(), answer(sim, read)),
         Asked::Write(act) => Response::Written(act.write.clone(), write(sim, &request, act)),
     };
     let (life, job) = (request.life, request.job);
@@ -118,6 +118,7 @@ fn write(sim: &mut Sim, request: &Request, act: &Act) -> Written {
                 sim.last_write = now;
             }
             invariants::landed(sim, act);
+            sim.facts.landed(now, act);
             if let Write::DeleteClaim { name, .. } = &act.write {
                 sim.after(plus(now, jiff::SignedDuration::from_millis(500)), Event::Drains(name.as_str().into()));
             }
@@ -139,7 +140,8 @@ fn overtake(cluster: &mut Cluster, kind: Kind, name: &str) {
 }
 
 /// What the API server answers to a live read.
-fn answer(cluster: &Cluster, read: &LiveRead) -> Answer {
+fn answer(sim: &Sim, read: &LiveRead) -> Answer {
+    let cluster = &sim.cluster;
     match read {
         LiveRead::NodePool(name) => Answer::NodePool(cluster.pools.get(name).map(|o| (**o).clone())),
         LiveRead::NodeClaim(name) => Answer::NodeClaim(cluster.claims.get(name).map(|o| (**o).clone())),
@@ -153,10 +155,7 @@ fn answer(cluster: &Cluster, read: &LiveRead) -> Answer {
             Answer::NodeLoad(load(cluster, node, *is_drain_unbounded))
         }
         LiveRead::Nomination { placeholder } => {
-            // Karpenter's event names the claim that it has launched for this Pod
-            let pool = cluster.placeholders.get(placeholder).map(|p| p.pool.clone()).unwrap_or_default();
-            let coming = cluster.claims.iter().find(|c| c.pool == pool && !c.ready && c.meta.deleted.is_none());
-            Answer::Nomination(coming.map(|c| c.meta.name.to_string()))
+            Answer::Nomination(sim.nominated.get(placeholder.as_str()).map(|claim| claim.to_string()))
         }
         LiveRead::SurgeClaim(name) => Answer::SurgeClaim(reapable(cluster, name)),
     }

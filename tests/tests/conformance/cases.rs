@@ -3,7 +3,7 @@
 use noderotation_shared::keys::{CORDONED, DO_NOT_DISRUPT, ROTATE, STARTED_AT, STATE, SURGE_FOR};
 use noderotation_shared::kind::Kind::{Lease, Node, NodeClaim, NodePool, Pod};
 
-use crate::script::From::{Bookmark, Forgotten, InitialState, Version};
+use crate::script::Beginning::{Bookmark, Forgotten, InitialState, Version};
 use crate::script::Op::{
     Apply, Bind, Create, DeleteClaim, DeletePlaceholder, Finalize, Patch, PutLease, Remove, Touch, Watch,
 };

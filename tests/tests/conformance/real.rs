@@ -22,7 +22,7 @@ use noderotation_tests::product::NAMESPACE;
 use noderotation_tests::world::PATIENCE;
 use serde_json::{Value, json};
 
-use crate::script::{self, From, Memory, Op};
+use crate::script::{self, Beginning, Memory, Op};
 use crate::transcript::{Line, Sight, Transcript};
 
 /// The kinds that are watched.
@@ -170,12 +170,12 @@ impl Real {
         Line::Note(format!("applied, newer: {has_moved}"))
     }
 
-    async fn watch(&mut self, kind: Kind, from: From) -> Vec<Line> {
+    async fn watch(&mut self, kind: Kind, from: Beginning) -> Vec<Line> {
         let version = match from {
-            From::InitialState => return self.initial_state(kind).await,
-            From::Bookmark => self.bookmark.clone(),
-            From::Version(seen) => self.memory.version(kind, seen),
-            From::Forgotten => "1".to_owned(),
+            Beginning::InitialState => return self.initial_state(kind).await,
+            Beginning::Bookmark => self.bookmark.clone(),
+            Beginning::Version(seen) => self.memory.version(kind, seen),
+            Beginning::Forgotten => "1".to_owned(),
         };
         self.shown_since(kind, &version).await.0
     }

@@ -50,7 +50,7 @@ pub enum Op {
     /// The controller creates its Lease, or replaces the one that it has seen.
     PutLease(Option<Seen>),
     /// The controller watches a kind from a beginning, up to what has happened so far.
-    Watch(Kind, From),
+    Watch(Kind, Beginning),
 }
 
 /// Which of the UIDs or resourceVersions of an object a request carries.
@@ -66,7 +66,7 @@ pub enum Seen {
 
 /// Where a watch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum Beginning {
     /// With the initial state, streamed.
     InitialState,
     /// At the bookmark that ended the last initial state.

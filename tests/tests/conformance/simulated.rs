@@ -10,7 +10,7 @@ use noderotation_shared::objects::{Node, NodeClaim, NodePool};
 use noderotation_shared::store::Stored;
 use noderotation_simulator::cluster::{Cluster, Refused, Table};
 
-use crate::script::{From, Memory, Op};
+use crate::script::{Beginning, Memory, Op};
 use crate::transcript::{Line, Sight, Transcript};
 
 /// The simulated API server.
@@ -146,18 +146,18 @@ impl Simulated {
         }
     }
 
-    fn watch(&mut self, kind: Kind, from: From) -> Vec<Line> {
+    fn watch(&mut self, kind: Kind, from: Beginning) -> Vec<Line> {
         let version = match from {
-            From::InitialState => {
+            Beginning::InitialState => {
                 self.bookmark = self.cluster.version();
                 let mut lines =
                     with_table!(self.cluster, kind, |table| initial(kind, table, &self.memory.name_of(kind)));
                 lines.push(Line::Note("bookmark: the initial state is complete".into()));
                 return lines;
             }
-            From::Bookmark => self.bookmark,
-            From::Version(seen) => self.memory.version(kind, seen).parse().unwrap(),
-            From::Forgotten => {
+            Beginning::Bookmark => self.bookmark,
+            Beginning::Version(seen) => self.memory.version(kind, seen).parse().unwrap(),
+            Beginning::Forgotten => {
                 with_table!(self.cluster, kind, |table| table.forget_changes(self.began));
                 1
             }
