@@ -12,7 +12,7 @@ RIG_JOBS ?= 4
 ROTATIONS ?= 20000
 SEED ?= $(shell date +%s)
 
-.PHONY: help simulate demo test check unit fuzz rig-tests vectors bench crd chart-readme tools deny unused docs layers build
+.PHONY: help simulate faults demo test check unit fuzz rig-tests vectors bench crd chart-readme tools deny unused docs layers build
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ rig-tests: build ## Tests on a real control plane
 simulate: tools ## Histories of the simulator with all faults and a fresh seed (ROTATIONS=20000, SEED=…)
 	cargo build --profile simulation --locked -p noderotation-simulator --tests
 	NODEROTATION_ROTATIONS=$(ROTATIONS) NODEROTATION_SEED=$(SEED) cargo test --profile simulation --locked -p noderotation-simulator --test histories whatever -- --nocapture
+
+faults: tools ## Puts each deliberate fault into a copy of the product and shows which test catches it: an hour (FAULTS=07,21: only those)
+	@FAULTS=$(FAULTS) bash simulator/faults/run.sh
 
 vectors: tools ## The vector tests alone; NODEROTATION_VECTORS names another folder with the same files
 	cargo test --locked -p noderotation-shared --test vectors
