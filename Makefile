@@ -14,7 +14,7 @@ SEED ?= $(shell date +%s)
 # mutants that `make mutants-sample` tries
 MUTANTS ?= 20
 
-.PHONY: help simulate mutants mutants-sample demo test check unit fuzz rig-tests vectors bench crd chart-readme tools deny unused docs layers build
+.PHONY: help simulate mutants mutants-sample faults demo test check unit fuzz rig-tests vectors bench crd chart-readme tools deny unused docs layers build
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ mutants: tools ## Every mutant of the crates that decide, write or refuse must f
 
 mutants-sample: tools ## About MUTANTS=20 of them in the state machine, chosen by SEED=…
 	@echo "== mutants"; bash tests/mutants.sh $(MUTANTS) $(SEED)
+
+faults: tools ## Puts each deliberate fault into a copy of the product and shows which test catches it: an hour (FAULTS=07,21: only those)
+	@FAULTS=$(FAULTS) bash simulator/faults/run.sh
 
 vectors: tools ## The vector tests alone; NODEROTATION_VECTORS names another folder with the same files
 	cargo test --locked -p noderotation-shared --test vectors

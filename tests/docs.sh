@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every path in backticks, and every link to a file, in our Markdown pages names something that exists; so does every test
-# that docs/map.md names.
+# that docs/map.md names. Every deliberate fault still applies.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0
@@ -28,4 +28,6 @@ done < <(git ls-files --cached --others --exclude-standard -- '*.md')
 while IFS= read -r name; do
   git grep --untracked -qE "fn ${name%…}" -- '*.rs' || { echo "docs: docs/map.md names $name, which is no function" >&2; failed=1; }
 done < <(grep -oE '`[a-z0-9]+(_[a-z0-9]+)+(_?…)?`' docs/map.md | tr -d '`' | sort -u)
+
+bash simulator/faults/run.sh --check || failed=1
 exit $failed

@@ -37,7 +37,7 @@ pub enum Invariant {
     Guarantee,
     /// A pass without a fault does not fail, and requests do not come without pause.
     Bounded,
-    /// A wake-up lies ahead.
+    /// A wake-up lies ahead, and a change is looked at at once.
     Wake,
     /// At most one process may write at a time, by the lease.
     Leader,
@@ -85,8 +85,14 @@ pub struct Signals {
 /// unfit just then.
 const FIT_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
+/// A crossing that is older than this has to be judged again (§8).
+const CROSSING_HOLDS: SignedDuration = SignedDuration::from_mins(5);
+
 /// More requests in one minute come from a loop without a pause: three NodePools with four workers need far fewer.
 const REQUESTS_PER_MINUTE: u32 = 900;
+
+/// How long a change may wait for the pass before it, which sends a few requests, where nothing goes wrong.
+const PROMPTLY: SignedDuration = SignedDuration::from_secs(30);
 
 /// How long a change of a policy may stay unseen: a view this old starts nothing.
 const UNSEEN: SignedDuration = SignedDuration::from_mins(6);
@@ -158,8 +164,26 @@ pub fn judge(sim: &Sim, request: &Request, act: &Act) -> Option<Violation> {
 
 /// A write has landed.
 pub fn landed(sim: &mut Sim, act: &Act) {
-    if let ("delete-claim", Write::DeleteClaim { name, .. }) = (act.name, &act.write) {
-        sim.signals.deleted.entry(name.as_str().into()).or_insert(sim.now);
+    match (act.name, &act.write) {
+        ("delete-claim", Write::DeleteClaim { name, .. }) => {
+            sim.signals.deleted.entry(name.as_str().into()).or_insert(sim.now);
+        }
+        (step, Write::Patch(patch)) if ENDS_ATTEMPT.contains(&step) => attempt_ended(sim, step, &patch.name),
+        _ => {}
+    }
+}
+
+/// The steps whose write of the claim ends an attempt (§7, §8).
+const ENDS_ATTEMPT: [&str; 4] = ["failed", "expired-claim", "lost-claim", "sweep-claim"];
+
+/// The attempt's own annotations go with it, and so does the request that it has answered; an orphan's has no answer yet.
+fn attempt_ended(sim: &mut Sim, step: &str, name: &str) {
+    let Some(claim) = sim.cluster.claims.get(name) else { return };
+    let request = (step != "sweep-claim").then_some(keys::ROTATE);
+    let gone = [keys::STARTED_AT, keys::SURGE_CLAIM].into_iter().chain(request);
+    let left: Vec<_> = gone.filter(|key| claim.meta.annotations.has(key)).collect();
+    if !left.is_empty() {
+        sim.violated(Invariant::Rest, format!("step {step} left {} on NodeClaim {name}", left.join(", ")));
     }
 }
 
@@ -181,6 +205,10 @@ fn starts(sim: &Sim, request: &Request, act: &Act, pool_name: &str) -> Option<Vi
     let is_requested_now = was_requested_now || claim.is_none_or(|claim| claim.request() == Some(RotateRequest::Now));
     if let Some(other) = in_flight(sim, pool) {
         return Some((Invariant::Serial, format!("NodeClaim {name} was started while NodeClaim {other} is in flight")));
+    }
+    if let Some(claim) = claim.filter(|claim| goes_without_a_surge_too_early(act, claim, request.wall)) {
+        let name = &claim.meta.name;
+        return Some((Invariant::Surge, format!("NodeClaim {name} goes without a surge, with time for one")));
     }
     let closed = if is_frozen(pool, request.wall) {
         "under a freeze"
@@ -204,6 +232,15 @@ fn starts(sim: &Sim, request: &Request, act: &Act, pool_name: &str) -> Option<Vi
         return None;
     };
     Some((Invariant::Gate, format!("NodeClaim {name} was started {closed}")))
+}
+
+/// The forceful fallback is for claims whose deadline leaves no time for `readyTimeout`, the grace period and two minutes.
+fn goes_without_a_surge_too_early(act: &Act, claim: &NodeClaim, now: Timestamp) -> bool {
+    let grace_period = claim.termination_grace_period.unwrap_or(SignedDuration::from_hours(1));
+    let surge_ends = plus(plus(now, SignedDuration::from_mins(15 + 2)), grace_period);
+    act.announce
+        .iter()
+        .any(|told| matches!(told, Announcement::ForcefulFallback { deadline, .. } if surge_ends <= *deadline))
 }
 
 /// A claim of this pool that is anchored, or that we have deleted and that still drains.
@@ -241,7 +278,13 @@ fn drains(sim: &Sim, request: &Request, name: &str) -> Option<Violation> {
         let what = format!("NodeClaim {name} was deleted while NodeClaim {} still drains", other.meta.name);
         return Some((Invariant::Serial, what));
     }
-    let is_fallback = sim.cluster.pools.get(&claim.pool).is_some_and(|pool| pool.is_fallback());
+    let pool = sim.cluster.pools.get(&claim.pool);
+    let is_fallback = pool.is_some_and(|pool| pool.is_fallback());
+    let crossed = pool.and_then(|pool| pool.meta.annotations.instant(keys::DRAINING_AT, request.wall));
+    if claim.meta.deleted.is_none() && !is_fallback && crossed.is_some_and(|at| plus(at, CROSSING_HOLDS) < request.wall)
+    {
+        return Some((Invariant::Surge, format!("NodeClaim {name} was deleted long after its surge was judged")));
+    }
     let was_fit = sim.signals.fit_host.get(name).is_some_and(|at| plus(*at, FIT_WITHIN) >= request.sent);
     if claim.meta.deleted.is_none() && !is_fallback && !was_fit {
         return Some((Invariant::Surge, format!("NodeClaim {name} was deleted without a replacement that is Ready")));
@@ -298,6 +341,14 @@ pub fn pass_ended(sim: &mut Sim, wall: Timestamp, result: PassResult, wake_at: O
     }
     if wake_at.is_some_and(|at| at <= wall) {
         sim.violated(Invariant::Wake, "a wake-up that does not lie ahead");
+    }
+}
+
+/// A pass begins over a pool that was triggered at `since`. Where nothing goes wrong it only waits for the pass before it.
+pub fn looked_at(sim: &mut Sim, pool: &str, since: Timestamp) {
+    let is_late = sim.now.duration_since(since) > PROMPTLY;
+    if is_late && !sim.plan.faults && sim.plan.refused_pool.is_none() {
+        sim.violated(Invariant::Wake, format!("a change in NodePool {pool} was looked at {PROMPTLY:#} late or more"));
     }
 }
 

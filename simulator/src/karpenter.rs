@@ -175,11 +175,11 @@ pub fn initialized(sim: &mut Sim, node: &str) {
 
 fn free_name(sim: &Sim) -> Box<str> {
     let name = |n: usize| Box::<str>::from(format!("ip-10-0-0-{n}"));
-    let is_free = |name: &Box<str>| {
+    let is_free = |name: &str| {
         // an address is free again once its claim is gone, too
-        sim.cluster.nodes.get(name).is_none() && sim.cluster.claims.iter().all(|claim| claim.node != *name)
+        sim.cluster.nodes.get(name).is_none() && sim.cluster.claims.iter().all(|claim| *claim.node != *name)
     };
-    (0..1_000).map(name).find(is_free).unwrap_or_default()
+    (0..1_000).map(name).find(|name| is_free(name)).unwrap_or_default()
 }
 
 /// An empty node is taken away, unless something forbids it; later, while the node lives.

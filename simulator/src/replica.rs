@@ -1,7 +1,7 @@
 //! What a leader does: caches fed by its watches, the queue, passes, the sweep, the event dedup. All of it is
 //! `noderotation_rotation`'s; this sends the requests and hands over the answers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ pub struct Leader {
     /// One watch for each kind.
     pub watches: [Watch; Watched::ALL.len()],
     queue: WorkQueue,
+    /// Since when each triggered pool has been waiting to be looked at.
+    waiting: BTreeMap<Box<str>, Timestamp>,
     dedup: EventDedup,
     jobs: Vec<Job>,
     next_job: u64,
@@ -75,6 +77,7 @@ impl Leader {
             held,
             watches: Default::default(),
             queue: WorkQueue::default(),
+            waiting: BTreeMap::new(),
             dedup: EventDedup::default(),
             jobs: Vec::new(),
             next_job: 0,
@@ -141,10 +144,11 @@ pub fn cut_off(sim: &mut Sim, index: usize, until: Timestamp) {
 
 /// Changes want these pools to be looked at.
 pub fn triggered(sim: &mut Sim, life: Life, pools: &Triggers) {
-    let elapsed = sim.elapsed();
+    let (elapsed, now) = (sim.elapsed(), sim.now);
     if let Some(leader) = sim.leader(life) {
         for pool in pools {
             leader.queue.trigger(pool, elapsed);
+            leader.waiting.entry(pool.clone()).or_insert(now);
         }
         wake(sim, life);
     }
@@ -176,6 +180,8 @@ pub fn wake(sim: &mut Sim, life: Life) {
 
 fn begin_pass(sim: &mut Sim, life: Life, key: Arc<str>, settings: &Arc<Settings>, wall: Timestamp) {
     let now = sim.now;
+    let since = sim.leader(life).and_then(|leader| leader.waiting.remove(&*key));
+    invariants::looked_at(sim, &key, since.unwrap_or(now));
     let Some(leader) = sim.leader(life) else { return };
     let is_stale = leader.is_stale(now);
     match leader.caches.world(settings, &key, is_stale, wall) {

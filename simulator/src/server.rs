@@ -155,7 +155,7 @@ fn answer(sim: &Sim, read: &LiveRead) -> Answer {
             Answer::NodeLoad(load(cluster, node, *is_drain_unbounded))
         }
         LiveRead::Nomination { placeholder } => {
-            Answer::Nomination(sim.nominated.get(placeholder.as_str()).map(|claim| claim.to_string()))
+            Answer::Nomination(sim.nominated.get(placeholder.as_str()).map(ToString::to_string))
         }
         LiveRead::SurgeClaim(name) => Answer::SurgeClaim(reapable(cluster, name)),
     }

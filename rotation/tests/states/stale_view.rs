@@ -26,6 +26,21 @@ fn a_crossing_is_judged_on_live_reads() {
     }
 }
 
+/// The live read shows the placeholder on another host, which only the caches hold for fit: that host is read as well.
+#[test]
+fn a_crossing_is_judged_on_a_live_read_of_the_host_that_it_names() {
+    let mut c = Cluster::new(&spec());
+    c.provisions = false;
+    c.run();
+    c.provide();
+    let cached = c.after(5).world();
+    c.placeholder.as_mut().unwrap().node = "node-young".into();
+    c.nodes.get_mut("node-young").unwrap().ready = false;
+    c.pass_over(cached, usize::MAX).unwrap();
+    assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("pending"), "{:?}", c.done);
+    assert!(!c.pool.is_draining() && !c.done.contains(&"protect-host"), "{:?}", c.done);
+}
+
 /// The deletion that a crash left out is sent only to a rotation whose host is fit on a live read.
 #[test]
 fn a_deletion_that_a_crash_left_out_is_judged_on_the_live_host() {

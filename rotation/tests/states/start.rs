@@ -4,6 +4,7 @@ use jiff::SignedDuration;
 use noderotation_rotation::reason::Reason;
 use noderotation_shared::keys;
 use noderotation_shared::objects::Annotations;
+use noderotation_shared::quantity::Quantity;
 
 use crate::cluster::*;
 
@@ -73,6 +74,25 @@ fn each_gate_shuts_and_says_so() {
     );
     c.run();
     assert_eq!(c.pool.anchor(), Some("old"));
+}
+
+/// §9.4: a replacement needs one more of the nodes that a limit counts.
+#[test]
+fn a_full_node_pool_starts_nothing() {
+    let limited = |nodes: i64| {
+        let mut c = Cluster::new(&spec());
+        c.pool.limits.0.insert("nodes".into(), Quantity::whole(nodes));
+        let end = c.run();
+        (c.pool.anchor().is_some(), end.report.reasons)
+    };
+    let (is_anchored, reasons) = limited(2);
+    assert!(!is_anchored);
+    assert!(
+        matches!(reasons.as_slice(), [Reason::InsufficientHeadroom { resource, wanted, remaining, limit, .. }]
+            if resource == "nodes" && wanted == "1" && remaining == "0" && limit == "2"),
+        "{reasons:?}"
+    );
+    assert!(limited(3).0, "one more fits");
 }
 
 #[test]
