@@ -55,8 +55,6 @@ pub fn unprotect(node: &Node) -> Option<Patch> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use noderotation_shared::objects::{Annotations, Meta};
     use proptest::prelude::*;
@@ -71,16 +69,8 @@ mod tests {
 
     /// What the API server makes of a patch.
     fn apply(node: &Node, patch: &Patch) -> Node {
-        let mut annotations: BTreeMap<&str, String> =
-            keys::ALL.iter().filter_map(|k| Some((k.name, node.meta.annotations.get(k.name)?.to_owned()))).collect();
-        for (key, value) in &patch.annotations {
-            match value {
-                Some(value) => annotations.insert(key, value.clone()),
-                None => annotations.remove(key),
-            };
-        }
-        let annotations = Annotations::of(annotations.iter().map(|(k, v)| (*k, v.as_str())));
-        let meta = Meta { annotations, ..node.meta.clone() };
+        let changes = patch.annotations.iter().map(|(key, value)| (*key, value.as_deref()));
+        let meta = Meta { annotations: node.meta.annotations.patched(changes), ..node.meta.clone() };
         Node { meta, unschedulable: patch.unschedulable.unwrap_or(node.unschedulable), ..node.clone() }
     }
 

@@ -46,6 +46,18 @@ impl Annotations {
             .into()
     }
 
+    /// The annotations after a merge patch with these changes, by key: what the API server makes of it. `None` removes one.
+    pub fn patched<'a>(&'a self, changes: impl IntoIterator<Item = (&'a str, Option<&'a str>)>) -> Self {
+        let mut all: BTreeMap<&str, &str> = self.0.iter().map(|(key, value)| (*key, &**value)).collect();
+        for (key, value) in changes {
+            match value {
+                Some(value) => all.insert(key, value),
+                None => all.remove(key),
+            };
+        }
+        Self::of(all)
+    }
+
     /// The value of an annotation; `None` if it is not set.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| *k == key).map(|(_, value)| &**value)

@@ -126,7 +126,7 @@ impl<K: Stored> Table<K> {
         }
         self.change(&patch.name, |object| {
             let changes = patch.annotations.iter().map(|(key, value)| (*key, value.as_deref()));
-            object.meta_mut().annotations = changed(&object.meta().annotations, changes);
+            object.meta_mut().annotations = object.meta().annotations.patched(changes);
             change(object);
         });
         self.objects.get(patch.name.as_str()).map(|object| K::clone(object)).ok_or(Refused::NotFound)
@@ -244,7 +244,7 @@ impl Cluster {
         for pod in self.pods.values_mut().filter(|pod| pod.node.as_deref() == Some(node)) {
             pod.node = None;
         }
-        let gone: Vec<_> = self.placeholders.iter().filter(|p| &*p.node == node).map(|p| p.meta.name.clone()).collect();
+        let gone: Vec<_> = self.placeholders_on(node).map(|p| p.meta.name.clone()).collect();
         for name in gone {
             self.remove_placeholder(&name, now);
         }
@@ -314,21 +314,30 @@ impl Cluster {
         }
     }
 
+    /// The workload Pods on a Node, with their names.
+    pub fn pods_on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = (&'a str, &'a WorkPod)> {
+        let pods = self.pods.iter().filter(move |(_, pod)| pod.node.as_deref() == Some(node));
+        pods.map(|(name, pod)| (&**name, pod))
+    }
+
+    /// The placeholders on a Node; of no Node, those that are not bound.
+    pub fn placeholders_on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Arc<Placeholder>> {
+        self.placeholders.iter().filter(move |placeholder| *placeholder.node == *node)
+    }
+
     /// CPU requested by what runs on a Node, in thousandths; placeholders aside.
     pub fn used_cpu(&self, node: &str) -> i64 {
-        self.pods.values().filter(|pod| pod.node.as_deref() == Some(node)).map(|pod| pod.cpu).sum()
+        self.pods_on(node).map(|(_, pod)| pod.cpu).sum()
     }
 
     /// A Pod on this Node that a drain without a grace period would wait for, for ever.
-    pub fn protected_pod(&self, node: &str) -> Option<(&str, Timestamp)> {
-        let mut on_it = self.pods.iter().filter(|(_, pod)| !node.is_empty() && pod.node.as_deref() == Some(node));
-        on_it.find_map(|(name, pod)| Some((&**name, pod.protected_since?)))
+    pub fn protected_pod<'a>(&'a self, node: &'a str) -> Option<(&'a str, Timestamp)> {
+        self.pods_on(node).find_map(|(name, pod)| Some((name, pod.protected_since?)))
     }
 
     /// CPU that placeholders reserve on a Node, in thousandths.
     pub fn reserved_on(&self, node: &str) -> i64 {
-        let on_it = self.placeholders.iter().filter(|p| &*p.node == node);
-        on_it.filter_map(|p| self.reserved_cpu.get(&p.meta.name)).sum()
+        self.placeholders_on(node).filter_map(|p| self.reserved_cpu.get(&p.meta.name)).sum()
     }
 }
 
@@ -341,21 +350,5 @@ fn requested_cpu(pod: &Value) -> i64 {
 
 /// `annotations` with one of them set (`Some`) or removed (`None`).
 pub fn with(annotations: &Annotations, key: &'static str, value: Option<&str>) -> Annotations {
-    changed(annotations, [(key, value)])
-}
-
-/// `annotations` after these changes, in the order of their keys, as the API server shows them.
-fn changed<'a>(
-    annotations: &'a Annotations,
-    changes: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
-) -> Annotations {
-    let mut all: BTreeMap<&str, &str> =
-        keys::ALL.iter().filter_map(|key| Some((key.name, annotations.get(key.name)?))).collect();
-    for (key, value) in changes {
-        match value {
-            Some(value) => all.insert(key, value),
-            None => all.remove(key),
-        };
-    }
-    Annotations::of(all)
+    annotations.patched([(key, value)])
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use noderotation_rotation::announcement::Announcement;
@@ -13,6 +14,7 @@ use noderotation_shared::objects::{Freeze, Node, NodeClaim, NodePool};
 use noderotation_shared::selection::{RotateRequest, RotationState};
 
 use crate::cluster::Cluster;
+use crate::karpenter::takes_pods;
 use crate::plan::Windows;
 use crate::process::Role;
 use crate::run::{QUIET_AFTER, Sim};
@@ -111,19 +113,14 @@ pub fn always(sim: &mut Sim) {
 /// Another Node of the pool, Ready and schedulable, that is protected for this claim or bears its placeholder.
 fn has_fit_host(cluster: &Cluster, claim: &NodeClaim) -> bool {
     let bears_placeholder = |node: &Node| {
-        cluster
-            .placeholders
-            .iter()
-            .any(|p| p.claim() == &*claim.meta.name && &*p.phase == "Running" && p.node == node.meta.name)
+        let mut placeholders = cluster.placeholders_on(&node.meta.name);
+        placeholders.any(|p| p.claim() == &*claim.meta.name && &*p.phase == "Running")
     };
     cluster.nodes.iter().any(|node| {
         node.meta.name != claim.node
             && node.pool == claim.pool
-            && node.ready
             && node.initialized
-            && !node.unschedulable
-            && !node.disrupted
-            && node.meta.deleted.is_none()
+            && takes_pods(node)
             && (node.meta.annotations.get(keys::SURGE_FOR) == Some(&claim.meta.name) || bears_placeholder(node))
     })
 }
@@ -245,9 +242,12 @@ fn goes_without_a_surge_too_early(act: &Act, claim: &NodeClaim, now: Timestamp) 
 
 /// A claim of this pool that is anchored, or that we have deleted and that still drains.
 fn in_flight(sim: &Sim, pool: &NodePool) -> Option<Box<str>> {
-    let draining =
-        sim.cluster.claims.iter().find(|c| c.pool == pool.meta.name && sim.signals.deleted.contains_key(&c.meta.name));
-    pool.anchor().map(Box::from).or_else(|| draining.map(|claim| claim.meta.name.clone()))
+    pool.anchor().map(Box::from).or_else(|| draining(sim, &pool.meta.name).next().map(|c| c.meta.name.clone()))
+}
+
+/// The claims of a pool that we have deleted and that still drain.
+fn draining<'a>(sim: &'a Sim, pool: &'a str) -> impl Iterator<Item = &'a Arc<NodeClaim>> {
+    sim.cluster.claims.iter().filter(move |c| *c.pool == *pool && sim.signals.deleted.contains_key(&c.meta.name))
 }
 
 /// Without a grace period, a Pod that may not be evicted and has been there for a while.
@@ -272,30 +272,26 @@ fn within(pool: &NodePool, key: &str, now: Timestamp, pause: SignedDuration) -> 
 /// No drain before its surge was ready, the fallback apart; never two claims of a pool.
 fn drains(sim: &Sim, request: &Request, name: &str) -> Option<Violation> {
     let claim = sim.cluster.claims.get(name)?;
-    let is_other =
-        |c: &NodeClaim| c.pool == claim.pool && *c.meta.name != *name && sim.signals.deleted.contains_key(&c.meta.name);
-    if let Some(other) = sim.cluster.claims.iter().find(|c| is_other(c)) {
+    if let Some(other) = draining(sim, &claim.pool).find(|c| *c.meta.name != *name) {
         let what = format!("NodeClaim {name} was deleted while NodeClaim {} still drains", other.meta.name);
         return Some((Invariant::Serial, what));
     }
     let pool = sim.cluster.pools.get(&claim.pool);
-    let is_fallback = pool.is_some_and(|pool| pool.is_fallback());
+    if claim.meta.deleted.is_some() || pool.is_some_and(|pool| pool.is_fallback()) {
+        return None;
+    }
     let crossed = pool.and_then(|pool| pool.meta.annotations.instant(keys::DRAINING_AT, request.wall));
-    if claim.meta.deleted.is_none() && !is_fallback && crossed.is_some_and(|at| plus(at, CROSSING_HOLDS) < request.wall)
-    {
+    if crossed.is_some_and(|at| plus(at, CROSSING_HOLDS) < request.wall) {
         return Some((Invariant::Surge, format!("NodeClaim {name} was deleted long after its surge was judged")));
     }
     let was_fit = sim.signals.fit_host.get(name).is_some_and(|at| plus(*at, FIT_WITHIN) >= request.sent);
-    if claim.meta.deleted.is_none() && !is_fallback && !was_fit {
-        return Some((Invariant::Surge, format!("NodeClaim {name} was deleted without a replacement that is Ready")));
-    }
-    None
+    (!was_fit).then(|| (Invariant::Surge, format!("NodeClaim {name} was deleted without a replacement that is Ready")))
 }
 
 /// Nothing is taken back that is old or in use. A Pod that came while the request was under way could not be seen.
 fn reaps(sim: &Sim, request: &Request, name: &str) -> Option<Violation> {
     let claim = sim.cluster.claims.get(name)?;
-    let is_busy = !claim.node.is_empty() && sim.cluster.used_cpu(&claim.node) > 0;
+    let is_busy = sim.cluster.used_cpu(&claim.node) > 0;
     let was_quick = sim.now.duration_since(request.sent) < SignedDuration::from_secs(1);
     let came_late = sim.scheduled_since(&claim.node, plus(request.sent, SignedDuration::from_secs(-1)));
     (is_old(name) || (is_busy && was_quick && !came_late))

@@ -88,8 +88,7 @@ fn preempt(sim: &mut Sim, node: &str, cpu: i64) {
     if reserved == 0 || sim.cluster.used_cpu(node) + cpu + reserved <= NODE_CPU {
         return;
     }
-    let victims: Vec<_> =
-        sim.cluster.placeholders.iter().filter(|p| &*p.node == node).map(|p| p.meta.name.clone()).collect();
+    let victims: Vec<_> = sim.cluster.placeholders_on(node).map(|p| p.meta.name.clone()).collect();
     for victim in victims {
         sim.tell(|| format!("scheduler: placeholder {victim} is preempted"));
         sim.cluster.remove_placeholder(&victim, sim.now);
@@ -274,8 +273,7 @@ fn give_up(sim: &mut Sim, node: &str) {
 /// occupied: a placeholder is not preempted in its mind (`docs/facts/karpenter.md`).
 pub fn replaces(sim: &mut Sim, node: &str) {
     let Some(stored) = sim.cluster.nodes.get(node).filter(|n| n.meta.deleted.is_some()).cloned() else { return };
-    let mut moving: Vec<i64> =
-        sim.cluster.pods.values().filter(|pod| pod.node.as_deref() == Some(node)).map(|pod| pod.cpu).collect();
+    let mut moving: Vec<i64> = sim.cluster.pods_on(node).map(|(_, pod)| pod.cpu).collect();
     let fitting = sim.cluster.nodes.iter().filter(|other| other.pool == stored.pool && takes_pods(other));
     for other in fitting {
         let name = &other.meta.name;
@@ -294,7 +292,7 @@ pub fn replaces(sim: &mut Sim, node: &str) {
 }
 
 /// Whether the scheduler puts Pods on a Node.
-fn takes_pods(node: &Node) -> bool {
+pub fn takes_pods(node: &Node) -> bool {
     node.ready && !node.unschedulable && !node.disrupted && node.meta.deleted.is_none()
 }
 
@@ -309,7 +307,7 @@ fn held_until(sim: &Sim, claim: &NodeClaim) -> Option<Timestamp> {
         sim.pdb_holds_until
     } else if sim.cluster.protected_pod(node).is_some() {
         plus(sim.now, SignedDuration::from_mins(5))
-    } else if sim.cluster.placeholders.iter().any(|p| p.node == *node) {
+    } else if sim.cluster.placeholders_on(node).next().is_some() {
         soon(sim, &claim.meta.name, 5, 10) // its do-not-disrupt
     } else {
         return None;
@@ -318,9 +316,7 @@ fn held_until(sim: &Sim, claim: &NodeClaim) -> Option<Timestamp> {
 }
 
 fn is_in_use(sim: &Sim, node: &str) -> bool {
-    let is_on_it = |on: Option<&str>| on == Some(node);
-    sim.cluster.pods.values().any(|pod| is_on_it(pod.node.as_deref()))
-        || sim.cluster.placeholders.iter().any(|pod| is_on_it(Some(&pod.node)))
+    sim.cluster.pods_on(node).next().is_some() || sim.cluster.placeholders_on(node).next().is_some()
 }
 
 /// Every Pod of the Node ends. Those of the workload are created again, Pending; the Node goes when they have ended.

@@ -88,8 +88,8 @@ pub fn act(sim: &mut Sim) {
             policy_is_deleted(sim);
             sim.after(until, Event::LetGo(Hold::NoPolicy));
         }
-        18 | 19 => protect_a_pod(sim, rng, until),
         17 => pool_is_deleted(sim, rng, &pool, until),
+        18 | 19 => protect_a_pod(sim, rng, until),
         _ => {
             nonsense(sim, rng, &claim, &pool);
             sim.after(until, Event::LetGo(Hold::Freeze(pool)));

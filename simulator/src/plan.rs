@@ -97,9 +97,9 @@ impl Plan {
 
     /// The plan as Rust, for a unit test.
     pub fn as_code(&self) -> String {
-        let hours = |d: SignedDuration| format!("SignedDuration::from_secs({})", d.as_secs());
+        let seconds = |d: SignedDuration| format!("SignedDuration::from_secs({})", d.as_secs());
         let only = self.only.as_ref().map_or_else(|| "None".to_owned(), |only| format!("Some(vec!{only:?})"));
-        let grace = self.grace_period.map_or_else(|| "None".to_owned(), |d| format!("Some({})", hours(d)));
+        let grace = self.grace_period.map_or_else(|| "None".to_owned(), |d| format!("Some({})", seconds(d)));
         let refused = self.refused_pool.as_ref().map_or_else(|| "None".to_owned(), |p| format!("Some({p:?}.into())"));
         format!(
             "Plan {{\n        seed: {}, faults: {}, only: {only},\n        pools: {}, nodes: {}, replicas: {}, length: {}, \
@@ -110,8 +110,8 @@ impl Plan {
             self.pools,
             self.nodes,
             self.replicas,
-            hours(self.length),
-            hours(self.expire_after),
+            seconds(self.length),
+            seconds(self.expire_after),
             self.fallback,
             self.windows,
             self.streams,

@@ -79,6 +79,11 @@ impl Process {
     }
 }
 
+/// What a life of a process leads with; `None` where it does not, or is over.
+pub fn leader_of(processes: &mut [Process], life: Life) -> Option<&mut Leader> {
+    processes.get_mut(life.process).filter(|process| process.life == life)?.leader()
+}
+
 /// A process starts.
 pub fn start(sim: &mut Sim, index: usize) {
     let Some(process) = sim.processes.get_mut(index).filter(|p| matches!(p.role, Role::Down)) else { return };
@@ -162,8 +167,7 @@ pub fn lease(sim: &mut Sim, life: Life) {
 pub fn suffer(sim: &mut Sim, index: usize) {
     let rarity = if sim.has_faults() { 12 } else { 0 };
     let Some(mut rng) = sim.chance.take(Source::Process, rarity) else { return };
-    let minutes = SignedDuration::from_secs(rng.i64(20..900));
-    let until = plus(sim.now, minutes);
+    let until = plus(sim.now, SignedDuration::from_secs(rng.i64(20..900)));
     let Some(process) = sim.processes.get_mut(index) else { return };
     match rng.u8(0..4) {
         0 => {

@@ -426,7 +426,7 @@ impl Sim {
 
     /// What a life of a process leads with; `None` where it does not, or is over.
     pub fn leader(&mut self, life: Life) -> Option<&mut Leader> {
-        self.processes.get_mut(life.process).filter(|process| process.life == life)?.leader()
+        process::leader_of(&mut self.processes, life)
     }
 
     /// Whether faults happen at all, now.

@@ -1,6 +1,6 @@
 //! Requests at the API server: what arrives, what it does, what is answered.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use noderotation_rotation::drainable::Obstacle;
 use noderotation_rotation::pass::{Answer, Written};
 use noderotation_rotation::size::NodeLoad;
@@ -120,7 +120,7 @@ fn write(sim: &mut Sim, request: &Request, act: &Act) -> Written {
             invariants::landed(sim, act);
             sim.facts.landed(now, act);
             if let Write::DeleteClaim { name, .. } = &act.write {
-                sim.after(plus(now, jiff::SignedDuration::from_millis(500)), Event::Drains(name.as_str().into()));
+                sim.after(plus(now, SignedDuration::from_millis(500)), Event::Drains(name.as_str().into()));
             }
             Written::Applied(object.map(Box::new))
         }
@@ -172,7 +172,7 @@ fn load(cluster: &Cluster, node: &str, is_drain_unbounded: bool) -> NodeLoad {
     };
     NodeLoad {
         moving: cpu(cluster.used_cpu(node)),
-        pods: cluster.pods.values().filter(|p| p.node.as_deref() == Some(node)).count(),
+        pods: cluster.pods_on(node).count(),
         allocatable: Some(cpu(karpenter::NODE_CPU)),
         obstacle: cluster.protected_pod(node).filter(|_| is_drain_unbounded).map(obstacle),
         ..NodeLoad::default()
@@ -182,10 +182,7 @@ fn load(cluster: &Cluster, node: &str, is_drain_unbounded: bool) -> NodeLoad {
 fn reapable(cluster: &Cluster, name: &str) -> Reapable {
     match cluster.claims.get(name) {
         Some(claim) if claim.meta.deleted.is_none() => {
-            let on_it =
-                |pod: &&crate::cluster::WorkPod| !claim.node.is_empty() && pod.node.as_ref() == Some(&claim.node);
-            let strangers =
-                cluster.pods.iter().filter(|(_, pod)| on_it(pod)).map(|(name, _)| name.to_string()).collect();
+            let strangers = cluster.pods_on(&claim.node).map(|(name, _)| name.to_owned()).collect();
             Reapable::Exists { uid: claim.meta.uid.to_string(), created: claim.meta.created, strangers }
         }
         _ => Reapable::Gone,

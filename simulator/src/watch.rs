@@ -1,6 +1,7 @@
 //! The watches of a leader: opened, delivered late, cut, expired, silent. Where each resumes is
 //! `noderotation_shared::watch_cursor`'s.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,7 +13,7 @@ use noderotation_shared::watch_cursor::{Open, SILENCE, STALE_AFTER, WatchCursor,
 
 use crate::chance::Source;
 use crate::cluster::{Cluster, Table};
-use crate::process::Life;
+use crate::process::{Life, leader_of};
 use crate::replica;
 use crate::run::{Event, Sim};
 
@@ -60,6 +61,17 @@ impl Watch {
             .is_some_and(|since| Duration::try_from(now.duration_since(since)).is_ok_and(|silent| silent > STALE_AFTER))
     }
 
+    /// It is connected, and has delivered up to this place in the log.
+    fn connects(&mut self, place: usize) {
+        self.connected = Some(place);
+        self.sent = place;
+    }
+
+    /// Whether changes up to this place in the log have to be sent to it.
+    fn lacks(&self, until: usize) -> bool {
+        self.connected.is_some() && self.silent_since.is_none() && self.sent < until
+    }
+
     /// The network is gone: what was connected is silent from now on.
     pub fn falls_silent(&mut self, now: Timestamp) {
         self.silent_since = self.silent_since.or(Some(now));
@@ -69,27 +81,14 @@ impl Watch {
 /// Runs `$do` with the table of a kind, called `$table`.
 macro_rules! with_table {
     ($watched:expr, $cluster:expr, |$table:ident| $do:expr) => {
+        with_table!($watched, $cluster, $table, $do, Pools pools, Claims claims, Nodes nodes, Placeholders placeholders, Policies policies)
+    };
+    ($watched:expr, $cluster:expr, $table:ident, $do:expr, $($kind:ident $field:ident),+) => {
         match $watched {
-            Watched::Pools => {
-                let $table = &$cluster.pools;
+            $(Watched::$kind => {
+                let $table = &$cluster.$field;
                 $do
-            }
-            Watched::Claims => {
-                let $table = &$cluster.claims;
-                $do
-            }
-            Watched::Nodes => {
-                let $table = &$cluster.nodes;
-                $do
-            }
-            Watched::Placeholders => {
-                let $table = &$cluster.placeholders;
-                $do
-            }
-            Watched::Policies => {
-                let $table = &$cluster.policies;
-                $do
-            }
+            })+
         }
     };
 }
@@ -105,9 +104,7 @@ pub fn open(sim: &mut Sim, life: Life, watched: Watched) {
     let fault = if sim.has_faults() { sim.chance.take(Source::Watch, 25) } else { None };
     let streams = sim.plan.streams;
     let cluster = &sim.cluster;
-    let Some(leader) = sim.processes.get_mut(life.process).filter(|p| p.life == life).and_then(|p| p.leader()) else {
-        return;
-    };
+    let Some(leader) = leader_of(&mut sim.processes, life) else { return };
     let Some(watch) = leader.watches.get_mut(watched as usize) else { return };
     watch.opened = now;
     let mut triggers = Triggers::new();
@@ -117,38 +114,18 @@ pub fn open(sim: &mut Sim, life: Life, watched: Watched) {
             Some(WatchEnd::Failed)
         }
         Open::From(_) if fault.is_some() => Some(WatchEnd::Expired),
-        Open::From(version) => {
-            let version = version.parse().unwrap_or(0);
-            let missed = with_table!(watched, cluster, |table| table.changes_since(version).map(<[_]>::len));
-            let place = missed.map(|missed| log_length(cluster, watched).saturating_sub(missed));
-            watch.connected = place;
-            watch.sent = place.unwrap_or_default();
-            place.is_none().then_some(WatchEnd::Expired)
-        }
+        Open::From(version) => resume(watch, cluster, watched, &version),
         Open::Stream if !streams => Some(WatchEnd::CannotStream),
-        open @ (Open::Stream | Open::List) => {
+        initial @ (Open::Stream | Open::List) => {
             // a cut one arrives in part, and nothing tells which part
             let part = fault.map(|mut rng| rng.usize(0..8));
-            let version = cluster.version().to_string();
-            with_table!(watched, cluster, |table| list(
-                table,
-                part,
-                &mut watch.cursor,
-                &mut leader.caches,
-                &mut triggers
-            ));
-            if part.is_some() {
-                Some(WatchEnd::Closed)
-            } else {
-                let uids = match open {
-                    Open::List => Some(watch.cursor.listed(version)),
-                    _ => watch.cursor.bookmark(version, true),
-                };
-                let caches = &mut leader.caches;
-                triggers.extend(init_done(watched, caches, &uids.unwrap_or_default()));
-                watch.connected = Some(log_length(cluster, watched));
-                watch.sent = log_length(cluster, watched);
-                None
+            with_table!(watched, cluster, |table| list(table, part, watch, &mut leader.caches, &mut triggers));
+            match part {
+                Some(_) => Some(WatchEnd::Closed),
+                None => {
+                    triggers.extend(complete(watch, &mut leader.caches, cluster, watched, &initial));
+                    None
+                }
             }
         }
     };
@@ -167,41 +144,55 @@ pub fn open(sim: &mut Sim, life: Life, watched: Watched) {
     }
 }
 
+/// Goes on behind this resourceVersion; or not, where the server has forgotten what came next.
+fn resume(watch: &mut Watch, cluster: &Cluster, watched: Watched, version: &str) -> Option<WatchEnd> {
+    let version = version.parse().unwrap_or(0);
+    let missed = with_table!(watched, cluster, |table| table.changes_since(version).map(<[_]>::len));
+    let Some(missed) = missed else { return Some(WatchEnd::Expired) };
+    watch.connects(log_length(cluster, watched).saturating_sub(missed));
+    None
+}
+
+/// The whole initial state has arrived, by a list or a stream.
+fn complete(watch: &mut Watch, caches: &mut Caches, cluster: &Cluster, watched: Watched, initial: &Open) -> Triggers {
+    let version = cluster.version().to_string();
+    let uids = match initial {
+        Open::List => watch.cursor.listed(version),
+        _ => watch.cursor.bookmark(version, true).unwrap_or_default(),
+    };
+    watch.connects(log_length(cluster, watched));
+    with_table!(watched, cluster, |table| init_done(table, caches, &uids))
+}
+
 /// Applies a list, or the first part of it.
 fn list<K: Stored>(
     table: &Table<K>,
     part: Option<usize>,
-    cursor: &mut WatchCursor,
+    watch: &mut Watch,
     caches: &mut Caches,
     triggers: &mut Triggers,
 ) where
     Caches: CacheOf<K>,
 {
     for object in table.iter().take(part.unwrap_or(usize::MAX)) {
-        cursor.applied(object.meta());
+        watch.cursor.applied(object.meta());
         triggers.extend(caches.apply(K::clone(object)));
     }
 }
 
-fn init_done(watched: Watched, caches: &mut Caches, uids: &std::collections::HashSet<Box<str>>) -> Triggers {
-    use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder, PolicyObject};
-    match watched {
-        Watched::Pools => CacheOf::<NodePool>::init_done(caches, uids),
-        Watched::Claims => CacheOf::<NodeClaim>::init_done(caches, uids),
-        Watched::Nodes => CacheOf::<Node>::init_done(caches, uids),
-        Watched::Placeholders => CacheOf::<Placeholder>::init_done(caches, uids),
-        Watched::Policies => CacheOf::<PolicyObject>::init_done(caches, uids),
-    }
+/// Tells the caches that the initial state of this table's kind is complete.
+fn init_done<K>(_: &Table<K>, caches: &mut Caches, uids: &HashSet<Box<str>>) -> Triggers
+where
+    Caches: CacheOf<K>,
+{
+    CacheOf::<K>::init_done(caches, uids)
 }
 
 /// A watch has ended; the next one is opened at once, or after a backoff.
 fn ended(sim: &mut Sim, life: Life, watched: Watched, end: WatchEnd) {
     let spread = sim.rng(watched as usize).f64();
     let now = sim.now;
-    let Some(leader) = sim.processes.get_mut(life.process).filter(|p| p.life == life).and_then(|p| p.leader()) else {
-        return;
-    };
-    let Some(watch) = leader.watches.get_mut(watched as usize) else { return };
+    let Some(watch) = sim.leader(life).and_then(|leader| leader.watches.get_mut(watched as usize)) else { return };
     watch.connected = None;
     let lasted = Duration::try_from(now.duration_since(watch.opened)).unwrap_or_default();
     let wait = watch.cursor.ended(end, lasted).map_or(Duration::from_millis(5), |failures| backoff(failures, spread));
@@ -214,37 +205,41 @@ pub fn feed(sim: &mut Sim) {
     for process in 0..sim.processes.len() {
         for watched in Watched::ALL {
             let until = log_length(&sim.cluster, watched);
-            let rarity = if sim.has_faults() { 60 } else { 0 };
-            let millis = sim.rng((process, watched as usize)).i64(1..300);
-            let now = sim.now;
             let Some(process) = sim.processes.get_mut(process) else { continue };
             let life = process.life;
-            let Some(watch) = process.leader().and_then(|leader| leader.watches.get_mut(watched as usize)) else {
-                continue;
-            };
-            if watch.connected.is_none() || watch.sent >= until || watch.silent_since.is_some() {
-                continue;
+            let watch = process.leader().and_then(|leader| leader.watches.get_mut(watched as usize));
+            if let Some(watch) = watch.filter(|watch| watch.lacks(until)) {
+                watch.sent = until;
+                send(sim, life, watched, until);
             }
-            watch.sent = until;
-            let mut at = plus(now, SignedDuration::from_millis(millis));
-            let mut event = Event::Deliver(life, watched, until);
-            if let Some(mut rng) = sim.chance.take(Source::Watch, rarity) {
-                match rng.u8(0..4) {
-                    0 => event = Event::Closed(life, watched),
-                    1 => {
-                        // a connection that is dead without either side having noticed
-                        watch.falls_silent(now);
-                        at = plus(now, SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::ZERO));
-                        event = Event::Closed(life, watched);
-                    }
-                    _ => at = plus(now, SignedDuration::from_millis(rng.i64(1_000..60_000))),
-                }
-            }
-            at = at.max(watch.busy);
-            watch.busy = at;
-            sim.after(at, event);
         }
     }
+}
+
+/// A watch is sent its changes up to this place in the log. They arrive late, or the connection ends instead.
+fn send(sim: &mut Sim, life: Life, watched: Watched, until: usize) {
+    let now = sim.now;
+    let millis = sim.rng((life.process, watched as usize)).i64(1..300);
+    let rarity = if sim.has_faults() { 60 } else { 0 };
+    let fault = sim.chance.take(Source::Watch, rarity);
+    let Some(watch) = sim.leader(life).and_then(|leader| leader.watches.get_mut(watched as usize)) else { return };
+    let mut at = plus(now, SignedDuration::from_millis(millis));
+    let mut event = Event::Deliver(life, watched, until);
+    if let Some(mut rng) = fault {
+        match rng.u8(0..4) {
+            0 => event = Event::Closed(life, watched),
+            1 => {
+                // a connection that is dead without either side having noticed
+                watch.falls_silent(now);
+                at = plus(now, SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::ZERO));
+                event = Event::Closed(life, watched);
+            }
+            _ => at = plus(now, SignedDuration::from_millis(rng.i64(1_000..60_000))),
+        }
+    }
+    watch.busy = at.max(watch.busy);
+    let at = watch.busy;
+    sim.after(at, event);
 }
 
 /// A process goes on after it has stood still: what its watches hold is as old as its pause, until a bookmark comes.
@@ -291,9 +286,7 @@ pub fn deliver(sim: &mut Sim, life: Life, watched: Watched, until: usize) {
         return; // it fell silent; the client will notice
     }
     let cluster = &sim.cluster;
-    let Some(leader) = sim.processes.get_mut(life.process).filter(|p| p.life == life).and_then(|p| p.leader()) else {
-        return;
-    };
+    let Some(leader) = leader_of(&mut sim.processes, life) else { return };
     let Some(watch) = leader.watches.get_mut(watched as usize).filter(|w| w.silent_since.is_none()) else { return };
     let Some(from) = watch.connected.filter(|from| *from < until) else { return };
     watch.connected = Some(until);

@@ -8,7 +8,6 @@ use jiff::{SignedDuration, Timestamp};
 use noderotation_rotation::announcement::Announcement;
 use noderotation_rotation::drainable::Obstacle;
 use noderotation_rotation::pass::{Answer, ApiObject, Next, Pass, PassEnd, PassResult, Written};
-use noderotation_rotation::patch::Patch;
 use noderotation_rotation::size::NodeLoad;
 use noderotation_rotation::step::{LiveRead, Write};
 use noderotation_rotation::world::{GoverningPolicy, LiveKnowledge, Reapable, Settings, World};
@@ -249,7 +248,8 @@ impl Cluster {
                     }
                 };
                 assert_eq!(&*meta.version, patch.version, "a write that is not conditional on what was seen");
-                meta.annotations = merged(&meta.annotations, patch);
+                let changes = patch.annotations.iter().map(|(key, value)| (*key, value.as_deref()));
+                meta.annotations = meta.annotations.patched(changes);
                 meta.version = version;
                 Some(match patch.kind {
                     Kind::NodePool => ApiObject::NodePool(self.pool.clone()),
@@ -350,18 +350,5 @@ impl Cluster {
 }
 
 pub fn with(annotations: &Annotations, key: &'static str, value: &str) -> Annotations {
-    let patch = Patch::new(Kind::NodePool, &Meta::default(), [(key, Some(value.to_owned()))]);
-    merged(annotations, &patch)
-}
-
-pub fn merged(annotations: &Annotations, patch: &Patch) -> Annotations {
-    let mut all: BTreeMap<&str, String> =
-        keys::ALL.iter().filter_map(|k| Some((k.name, annotations.get(k.name)?.to_owned()))).collect();
-    for (key, value) in &patch.annotations {
-        match value {
-            Some(value) => all.insert(key, value.clone()),
-            None => all.remove(key),
-        };
-    }
-    Annotations::of(all.iter().map(|(k, v)| (*k, v.as_str())))
+    annotations.patched([(key, Some(value))])
 }

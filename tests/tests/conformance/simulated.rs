@@ -26,23 +26,14 @@ pub struct Simulated {
 /// Runs `$do` with the table of a kind, called `$table`.
 macro_rules! with_table {
     ($cluster:expr, $kind:expr, |$table:ident| $do:expr) => {
+        with_table!($cluster, $kind, $table, $do, NodePool pools, NodeClaim claims, Node nodes, Pod placeholders)
+    };
+    ($cluster:expr, $kind:expr, $table:ident, $do:expr, $($variant:ident $field:ident),+) => {
         match $kind {
-            Kind::NodePool => {
-                let $table = &mut $cluster.pools;
+            $(Kind::$variant => {
+                let $table = &mut $cluster.$field;
                 $do
-            }
-            Kind::NodeClaim => {
-                let $table = &mut $cluster.claims;
-                $do
-            }
-            Kind::Node => {
-                let $table = &mut $cluster.nodes;
-                $do
-            }
-            Kind::Pod => {
-                let $table = &mut $cluster.placeholders;
-                $do
-            }
+            })+
             other => panic!("the simulator has no table of {other}s"),
         }
     };

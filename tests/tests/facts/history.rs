@@ -35,13 +35,37 @@ impl Change {
     }
 }
 
-/// The parts that objects play, by kind and UID, and the last state of each object.
+/// The parts that objects of one kind play, by UID, each with the last state of its object.
+type Known<K> = BTreeMap<String, (String, K)>;
+
+/// Remembers an object as it is now. Returns its part and what it was before; `None`: it is shown for the first time, and
+/// `cast` gives it a part, told those of the others of its kind; `parts` are those of all.
+fn meet<K: Stored>(
+    parts: &mut BTreeMap<String, String>,
+    known: &mut Known<K>,
+    object: &K,
+    cast: impl FnOnce(&[&String]) -> String,
+) -> (String, Option<K>) {
+    let uid = object.meta().uid.to_string();
+    let part = match known.get(&uid) {
+        Some((part, _)) => part.clone(),
+        None => {
+            let part = cast(&known.values().map(|(part, _)| part).collect::<Vec<_>>());
+            parts.insert(object.meta().name.to_string(), part.clone());
+            part
+        }
+    };
+    let before = known.insert(uid, (part.clone(), object.clone()));
+    (part, before.map(|(_, before)| before))
+}
+
+/// The parts that objects play, by kind, and the last state of each object.
 pub struct Cast {
     old_claim: String,
     old_node: String,
-    claims: BTreeMap<String, (String, NodeClaim)>,
-    nodes: BTreeMap<String, (String, Node)>,
-    placeholders: BTreeMap<String, (String, Placeholder)>,
+    claims: Known<NodeClaim>,
+    nodes: Known<Node>,
+    placeholders: Known<Placeholder>,
     pool: NodePool,
     /// The parts of everything that was ever there, by name.
     pub parts: BTreeMap<String, String>,
@@ -80,31 +104,14 @@ impl Cast {
         }
     }
 
-    /// The part of an object that is shown for the first time. There may be an old one; of the others the first is `new`. A
-    /// name may come again.
-    fn part(&mut self, name: &str, is_old: bool, kind: &str, known: &[String]) -> String {
-        let old = format!("old {kind}");
-        let part = match known.iter().filter(|part| **part != old).count() {
-            _ if is_old && !known.contains(&old) => old,
-            0 => format!("surge {kind}"),
-            n => format!("surge {kind} {}", n + 1),
-        };
-        self.parts.insert(name.to_owned(), part.clone());
-        part
-    }
-
     fn of_claim(&mut self, claim: &NodeClaim, is_gone: bool) -> Vec<String> {
-        let (name, uid) = (claim.meta.name.to_string(), claim.meta.uid.to_string());
-        let known = self.claims.get(&uid).cloned();
-        let (part, before) = known.clone().unwrap_or_else(|| {
-            let parts: Vec<String> = self.claims.values().map(|(part, _)| part.clone()).collect();
-            (self.part(&name, name == self.old_claim, "claim", &parts), NodeClaim::default())
-        });
-        self.claims.insert(uid, (part.clone(), claim.clone()));
-        let is_new = known.is_none() && part != "old claim";
-        if known.is_none() && !is_new {
+        let is_old = *claim.meta.name == *self.old_claim;
+        let (part, before) = meet(&mut self.parts, &mut self.claims, claim, |known| part_of("claim", is_old, known));
+        let is_new = before.is_none();
+        if is_new && part == "old claim" {
             return Vec::new();
         }
+        let before = before.unwrap_or_default();
         let now = |is: bool, what: &str| is.then(|| format!("{part} {what}"));
         [
             now(is_new, "is launched"),
@@ -122,17 +129,13 @@ impl Cast {
     }
 
     fn of_node(&mut self, node: &Node, is_gone: bool) -> Vec<String> {
-        let (name, uid) = (node.meta.name.to_string(), node.meta.uid.to_string());
-        let known = self.nodes.get(&uid).cloned();
-        let (part, before) = known.clone().unwrap_or_else(|| {
-            let parts: Vec<String> = self.nodes.values().map(|(part, _)| part.clone()).collect();
-            (self.part(&name, name == self.old_node, "Node", &parts), Node::default())
-        });
-        self.nodes.insert(uid, (part.clone(), node.clone()));
-        let is_new = known.is_none() && part != "old Node";
-        if known.is_none() && !is_new {
+        let is_old = *node.meta.name == *self.old_node;
+        let (part, before) = meet(&mut self.parts, &mut self.nodes, node, |known| part_of("Node", is_old, known));
+        let is_new = before.is_none();
+        if is_new && part == "old Node" {
             return Vec::new();
         }
+        let before = before.unwrap_or_default();
         let now = |is: bool, what: &str| is.then(|| format!("{part} {what}"));
         let cordon = (before.unschedulable != node.unschedulable).then_some(node.unschedulable);
         [
@@ -152,24 +155,17 @@ impl Cast {
     }
 
     fn of_placeholder(&mut self, pod: &Placeholder, is_gone: bool) -> Vec<String> {
-        let (name, uid) = (pod.meta.name.to_string(), pod.meta.uid.to_string());
-        let known = self.placeholders.get(&uid).cloned();
-        let (part, before) = known.clone().unwrap_or_else(|| {
-            let part = match self.placeholders.len() {
-                0 => "placeholder".to_owned(),
-                n => format!("placeholder {}", n + 1),
-            };
-            self.parts.insert(name, part.clone());
-            (part, Placeholder::default())
-        });
-        self.placeholders.insert(uid, (part.clone(), pod.clone()));
+        let (part, before) =
+            meet(&mut self.parts, &mut self.placeholders, pod, |known| numbered("placeholder", known.len()));
+        let is_new = before.is_none();
+        let before = before.unwrap_or_default();
         let now = |is: bool, what: &str| is.then(|| format!("{part} {what}"));
         let host = self.parts.get(&*pod.node).cloned().unwrap_or_else(|| "an unknown Node".into());
         [
-            now(known.is_none(), "is created"),
+            now(is_new, "is created"),
             now(before.unschedulable.is_none() && pod.unschedulable.is_some(), "is unschedulable"),
             now(before.node.is_empty() && !pod.node.is_empty(), &format!("is bound to the {host}")),
-            now(before.phase != pod.phase && known.is_some(), &format!("is {}", pod.phase)),
+            now(before.phase != pod.phase && !is_new, &format!("is {}", pod.phase)),
             now(before.meta.deleted.is_none() && pod.meta.deleted.is_some(), "is being deleted"),
             now(is_gone, "is gone"),
         ]
@@ -177,6 +173,21 @@ impl Cast {
         .flatten()
         .collect()
     }
+}
+
+/// The part of an object that is shown for the first time. There may be an old one; of the others the first is the surge. A
+/// name may come again.
+fn part_of(kind: &str, is_old: bool, known: &[&String]) -> String {
+    let old = format!("old {kind}");
+    if is_old && !known.contains(&&old) {
+        return old;
+    }
+    numbered(&format!("surge {kind}"), known.iter().filter(|part| ***part != old).count())
+}
+
+/// The name of the part that comes after so many of its kind.
+fn numbered(part: &str, before: usize) -> String {
+    if before == 0 { part.to_owned() } else { format!("{part} {}", before + 1) }
 }
 
 /// The keys whose values are words of a state; of the others it only counts whether they are set.
