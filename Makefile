@@ -85,7 +85,7 @@ mutants: tools ## Every mutant of the crates that decide, write or refuse must f
 mutants-sample: tools ## About MUTANTS=20 of them in the state machine, chosen by SEED=…
 	@echo "== mutants"; bash tests/mutants.sh $(MUTANTS) $(SEED)
 
-faults: tools ## Puts each deliberate fault into a copy of the product and shows which test catches it: an hour (FAULTS=07,21: only those)
+faults: tools ## Puts each deliberate fault into a copy of the product and shows which test catches it; a quarter of an hour (FAULTS=07,21: only those)
 	@FAULTS=$(FAULTS) bash simulator/faults/run.sh
 
 vectors: tools ## The vector tests alone; NODEROTATION_VECTORS names another folder with the same files

@@ -12,7 +12,7 @@ faults=$root/simulator/faults
 work=$root/target/faults
 tree=$work/tree
 log=$work/log
-# one run of one crate's tests; a fault may keep them from ending
+# seconds for one run of one crate's tests, since a fault may keep them from ending
 limit=${FAULTS_SECONDS:-300}
 
 # the patches that were asked for, one path on each line

@@ -344,7 +344,10 @@ pub fn pass_ended(sim: &mut Sim, wall: Timestamp, result: PassResult, wake_at: O
 pub fn looked_at(sim: &mut Sim, pool: &str, since: Timestamp) {
     let is_late = sim.now.duration_since(since) > PROMPTLY;
     if is_late && !sim.plan.faults && sim.plan.refused_pool.is_none() {
-        sim.violated(Invariant::Wake, format!("a change in NodePool {pool} was looked at {PROMPTLY:#} late or more"));
+        sim.violated(
+            Invariant::Wake,
+            format!("a change in NodePool {pool} waited longer than {PROMPTLY:#} to be looked at"),
+        );
     }
 }
 
