@@ -56,6 +56,23 @@ pub const CONCURRENT: &[Concurrent] = &[
     ),
 ];
 
+/// A fact that is there only where one of two concurrent facts came first: the fact, the first, the second.
+const CONSEQUENCES: &[(&str, &str, &str)] = &[
+    // Karpenter looks where the Pods of the expired Node can go while the placeholder still counts on the surge claim
+    ("surge claim 2 is launched", "old Node is tainted", "placeholder is gone"),
+];
+
+/// The facts without those that follow from a chance which this list has taken.
+pub fn without_chance(facts: &[String]) -> Vec<String> {
+    let place = |fact: &str| facts.iter().position(|f| f == fact);
+    let follows = |fact: &String| {
+        CONSEQUENCES
+            .iter()
+            .any(|(what, first, second)| what == fact && place(first).zip(place(second)).is_some_and(|(a, b)| a < b))
+    };
+    facts.iter().filter(|fact| !follows(fact)).cloned().collect()
+}
+
 /// The facts up to the last of these, each in the order of its first appearance. A fact that comes again is another one.
 pub fn until(facts: &[String], last: &[&str]) -> Vec<String> {
     let end = last.iter().map(|fact| facts.iter().position(|f| f == fact).map_or(facts.len(), |place| place + 1)).max();
@@ -96,6 +113,9 @@ fn an_order_that_matters_is_a_difference() {
     assert_eq!(differences(&facts("a b c"), &facts("a c b"), may_swap), [""; 0]);
     assert_eq!(differences(&facts("a b c"), &facts("b a c"), may_swap).len(), 1);
     assert_eq!(differences(&facts("a b c"), &facts("a b d"), may_swap), ["only real: c", "only simulated: d"]);
+    let taken = |order: [&str; 3]| without_chance(&order.map(str::to_owned)).len();
+    assert_eq!(taken(["old Node is tainted", "placeholder is gone", "surge claim 2 is launched"]), 2);
+    assert_eq!(taken(["placeholder is gone", "old Node is tainted", "surge claim 2 is launched"]), 3);
     assert_eq!(until(&facts("a b a c"), &["a", "b"]), ["a", "b"]);
     assert_eq!(until(&facts("a b a c"), &["c"]), ["a", "b", "a, again", "c"]);
 }
