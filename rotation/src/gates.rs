@@ -44,7 +44,7 @@ pub struct Closed {
 pub const GATES: &[Gate] = &[
     Gate { is_skipped_by_now: false, settles_window: false, holds_pending: false, closed: pool_deleting },
     Gate { is_skipped_by_now: false, settles_window: false, holds_pending: true, closed: stale_caches },
-    Gate { is_skipped_by_now: false, settles_window: false, holds_pending: false, closed: another_claim_draining },
+    Gate { is_skipped_by_now: false, settles_window: false, holds_pending: true, closed: another_claim_draining },
     Gate { is_skipped_by_now: false, settles_window: true, holds_pending: false, closed: static_pool },
     Gate { is_skipped_by_now: false, settles_window: true, holds_pending: false, closed: fatal_finding },
     Gate { is_skipped_by_now: false, settles_window: true, holds_pending: true, closed: frozen_or_suspended },
@@ -88,7 +88,7 @@ fn stale_caches(world: &World, _: &GoverningPolicy, _: Timestamp) -> Option<(Rea
     world.stale.then_some((Reason::StaleView, None))
 }
 
-/// At most one claim of a pool drains at a time, also one whose anchor is gone (§8, *Governance lost*).
+/// At most one claim of a pool drains at a time, also one whose anchor is gone (§8, *Governance lost*), or was overwritten.
 fn another_claim_draining(world: &World, _: &GoverningPolicy, _: Timestamp) -> Option<(Reason, Option<Timestamp>)> {
     let anchor = world.pool.anchor();
     let draining = world

@@ -102,16 +102,27 @@ fn nominate(sim: &mut Sim, placeholder: Box<str>, pool: &str) {
     }
 }
 
-/// The claim of this pool that was launched and is not Ready yet.
+/// The first claim of this pool that is on the way.
 fn coming(sim: &Sim, pool: &str) -> Option<Box<str>> {
-    let is_coming = |c: &&Arc<NodeClaim>| &*c.pool == pool && !c.ready && c.meta.deleted.is_none();
-    sim.cluster.claims.iter().find(is_coming).map(|claim| claim.meta.name.clone())
+    on_the_way(sim, pool).next().map(|claim| claim.meta.name.clone())
 }
 
-/// Launches a NodeClaim, unless one is on its way already, there is no capacity, or the limit is reached.
+/// The claims of this pool that were launched and are not Ready yet.
+fn on_the_way<'a>(sim: &'a Sim, pool: &'a str) -> impl Iterator<Item = &'a Arc<NodeClaim>> {
+    sim.cluster.claims.iter().filter(move |c| &*c.pool == pool && !c.ready && c.meta.deleted.is_none())
+}
+
+/// Launches a NodeClaim, unless one is on its way already.
 fn launch(sim: &mut Sim, pool: &str) {
+    if coming(sim, pool).is_none() {
+        launch_one(sim, pool);
+    }
+}
+
+/// Launches a NodeClaim, unless there is no capacity, or the limit is reached.
+fn launch_one(sim: &mut Sim, pool: &str) {
     let Some(stored) = sim.cluster.pools.get(pool).filter(|p| p.meta.deleted.is_none()).cloned() else { return };
-    if coming(sim, pool).is_some() || sim.now < sim.no_capacity_until {
+    if sim.now < sim.no_capacity_until {
         return;
     }
     let counted = sim.cluster.claims.iter().filter(|c| *c.pool == *pool && c.meta.deleted.is_none()).count();
@@ -274,10 +285,14 @@ fn give_up(sim: &mut Sim, node: &str) {
 pub fn replaces(sim: &mut Sim, node: &str) {
     let Some(stored) = sim.cluster.nodes.get(node).filter(|n| n.meta.deleted.is_some()).cloned() else { return };
     let mut moving: Vec<i64> = sim.cluster.pods_on(node).map(|(_, pod)| pod.cpu).collect();
-    let fitting = sim.cluster.nodes.iter().filter(|other| other.pool == stored.pool && takes_pods(other));
-    for other in fitting {
+    let pool = &stored.pool;
+    let here = sim.cluster.nodes.iter().filter(|other| other.pool == *pool && takes_pods(other));
+    let free_here = here.map(|other| {
         let name = &other.meta.name;
-        let mut free = NODE_CPU - sim.cluster.used_cpu(name) - sim.cluster.reserved_on(name);
+        NODE_CPU - sim.cluster.used_cpu(name) - sim.cluster.reserved_on(name)
+    });
+    let free: Vec<i64> = free_here.chain([free_on_the_way(sim, pool)]).collect();
+    for mut free in free {
         moving.retain(|cpu| {
             let fits = *cpu <= free;
             free -= if fits { *cpu } else { 0 };
@@ -285,10 +300,20 @@ pub fn replaces(sim: &mut Sim, node: &str) {
         });
     }
     if !moving.is_empty() {
-        launch(sim, &stored.pool);
+        launch_one(sim, pool);
     }
     let at = plus(sim.now, SignedDuration::from_secs(10));
     sim.after(at, Event::Replaces(node.into()));
+}
+
+/// The CPU of the NodePool's nodes that are on the way, which nobody waits for yet, in thousandths.
+fn free_on_the_way(sim: &Sim, pool: &str) -> i64 {
+    let without_node = on_the_way(sim, pool).filter(|claim| claim.node.is_empty());
+    let coming = i64::try_from(without_node.count()).unwrap_or(i64::MAX);
+    let pods = sim.cluster.pods.values().filter(|pod| &*pod.pool == pool && pod.node.is_none()).map(|pod| pod.cpu);
+    let unbound = sim.cluster.placeholders_on("").filter(|p| &*p.pool == pool);
+    let reserved = unbound.filter_map(|p| sim.cluster.reserved_cpu.get(&p.meta.name)).copied();
+    coming.saturating_mul(NODE_CPU) - pods.chain(reserved).sum::<i64>()
 }
 
 /// Whether the scheduler puts Pods on a Node.
@@ -328,8 +353,10 @@ fn evict(sim: &mut Sim, node: &str) {
 
 /// A claim and its Node are gone at once.
 pub fn vanishes(sim: &mut Sim, claim: &str) {
-    let node = sim.cluster.claims.get(claim).map(|c| c.node.clone()).unwrap_or_default();
-    sim.cluster.remove_node(&node, sim.now);
+    let node = sim.cluster.claims.get(claim).map(|c| c.node.clone()).filter(|node| !node.is_empty());
+    if let Some(node) = node {
+        sim.cluster.remove_node(&node, sim.now);
+    }
     sim.cluster.claims.remove(claim);
     schedule(sim);
 }

@@ -29,6 +29,37 @@ fn a_freeze_holds_what_is_pending_and_not_what_drains() {
     assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("failed"));
 }
 
+/// Somebody with break-glass has overwritten the anchor of a claim that drains.
+#[test]
+fn a_claim_that_drains_without_its_anchor_holds_what_is_pending() {
+    let drains = |c: &mut Cluster| {
+        c.set_claim("young", keys::STATE, "draining");
+        c.claims.get_mut("young").unwrap().meta.deleted = Some(c.now);
+    };
+    let mut c = Cluster::new(&spec());
+    c.provisions = false;
+    drains(&mut c);
+    c.set_pool(keys::ACTIVE_ROTATION, "old");
+    let reasons = c.run().report.reasons;
+    assert!(reasons.contains(&Reason::DrainUnanchored("young".into())), "{reasons:?}");
+    assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("pending"));
+    assert!(c.placeholder.is_none(), "nothing is reserved meanwhile");
+    c.claims.remove("young");
+    c.after(5).run();
+    assert!(c.placeholder.is_some(), "it goes on once the other is gone");
+
+    let mut c = Cluster::new(&spec());
+    c.provisions = false;
+    c.run();
+    c.provide();
+    drains(&mut c);
+    c.after(5).run();
+    assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("pending"), "two claims would drain at once");
+    c.claims.remove("young");
+    c.after(5).run();
+    assert!(c.claims["old"].meta.deleted.is_some());
+}
+
 #[test]
 fn readiness_is_judged_on_the_host() {
     let reason = |change: &dyn Fn(&mut Cluster)| {
