@@ -11,7 +11,9 @@ use noderotation_cluster::watch::EventHandler;
 use noderotation_rotation::caches::{CacheOf, Caches as State};
 use noderotation_rotation::drainable::{self, Budget, Evictee, Obstacle};
 use noderotation_rotation::pass::Answer;
-use noderotation_rotation::size::{NodeLoad, Role, role};
+use noderotation_rotation::placeholder;
+use noderotation_rotation::pod_role::{Role, role};
+use noderotation_rotation::size::NodeLoad;
 use noderotation_rotation::step::LiveRead;
 use noderotation_rotation::world::Reapable;
 use noderotation_shared::keys;
@@ -45,10 +47,10 @@ pub async fn read(api: &Api, caches: &Caches, namespace: &str, wanted: &LiveRead
             Answer::Surge { placeholder: placeholder?, node: node? }
         }
         LiveRead::NodeLoad { claim, node, is_drain_unbounded, .. } => {
-            Answer::NodeLoad(load(api, claim, node, *is_drain_unbounded).await?)
+            Answer::NodeLoad(load(api, namespace, claim, node, *is_drain_unbounded).await?)
         }
         LiveRead::Nomination { placeholder } => Answer::Nomination(nomination(api, namespace, placeholder).await?),
-        LiveRead::SurgeClaim(name) => Answer::SurgeClaim(reapable(api, caches, name).await?),
+        LiveRead::SurgeClaim(name) => Answer::SurgeClaim(reapable(api, caches, namespace, name).await?),
     })
 }
 
@@ -82,7 +84,13 @@ async fn find<T: for<'de> Deserialize<'de>>(api: &Api, object: ObjectRef<'_>) ->
 }
 
 /// What runs on a node, what its claim can hold and, where that is to be judged, whether its drain would end.
-async fn load(api: &Api, claim: &str, node: &str, is_drain_unbounded: bool) -> Result<NodeLoad, Error> {
+async fn load(
+    api: &Api,
+    namespace: &str,
+    claim: &str,
+    node: &str,
+    is_drain_unbounded: bool,
+) -> Result<NodeLoad, Error> {
     #[derive(Deserialize)]
     struct RawClaim {
         #[serde(default)]
@@ -129,10 +137,10 @@ async fn load(api: &Api, claim: &str, node: &str, is_drain_unbounded: bool) -> R
     let mut volumes = Vec::new();
     let mut evictees = Vec::new();
     for_each_pod(api, node, |pod| {
-        load.count(&pod);
-        evictees.extend(is_drain_unbounded.then(|| Evictee::of(&pod)).flatten());
-        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        volumes.extend(NodeLoad::volume_claims(&pod).into_iter().map(|name| (namespace.clone(), name)));
+        let role = role(&pod, namespace);
+        evictees.extend(is_drain_unbounded.then(|| Evictee::of(&pod, role)).flatten());
+        let of_pod = pod.metadata.namespace.clone().unwrap_or_default();
+        volumes.extend(load.count(&pod, role).into_iter().map(|name| (of_pod.clone(), name)));
     })
     .await?;
     for (namespace, name) in volumes {
@@ -205,32 +213,24 @@ fn is_zone_key(key: &str) -> bool {
 async fn nomination(api: &Api, namespace: &str, placeholder: &str) -> Result<Option<String>, Error> {
     let about = Selectors::fields(format!("involvedObject.name={placeholder},reason=Nominated"));
     let mut named: Vec<(String, String)> = Vec::new();
-    api.list(Kind::CoreEvent, Some(namespace), &about, |event: Value| named.extend(nominated_by(&event))).await?;
+    api.list(Kind::CoreEvent, Some(namespace), &about, |event: Value| named.extend(placeholder::nominated_by(&event)))
+        .await?;
     Ok(named.into_iter().max().map(|(_, name)| name))
 }
 
-/// When the event was written, and the NodeClaim that it names.
-fn nominated_by(event: &Value) -> Option<(String, String)> {
-    let text = event.get("message")?.as_str()?;
-    let name =
-        text.split("nodeclaim/").nth(1)?.split([',', ' ', '\n']).next().filter(|name| keys::is_object_name(name))?;
-    let at = event.pointer("/lastTimestamp").or_else(|| event.pointer("/eventTime"))?.as_str()?;
-    Some((at.to_owned(), name.to_owned()))
-}
-
 /// Whether a surge claim may be taken back.
-async fn reapable(api: &Api, caches: &Caches, name: &str) -> Result<Reapable, Error> {
+async fn reapable(api: &Api, caches: &Caches, namespace: &str, name: &str) -> Result<Reapable, Error> {
     let claim = refresh::<NodeClaim>(api, caches, Kind::NodeClaim.named(name)).await?;
     let Some(claim) = claim.filter(|claim| claim.meta.deleted.is_none()) else { return Ok(Reapable::Gone) };
     let mut strangers = Vec::new();
     if !claim.node.is_empty() {
         for_each_pod(api, &claim.node, |pod| {
-            let is_placeholder = pod.metadata.labels.as_ref().is_some_and(|l| l.contains_key(keys::SURGE_FOR));
-            if role(&pod) != Role::Daemon && !is_placeholder {
+            if !matches!(role(&pod, namespace), Role::Daemon | Role::Static | Role::Placeholder) {
                 strangers.push(pod.metadata.name.unwrap_or_default());
             }
         })
         .await?;
     }
-    Ok(Reapable::Exists { uid: claim.meta.uid.to_string(), created: claim.meta.created, strangers })
+    let (uid, pool) = (claim.meta.uid.to_string(), claim.pool.to_string());
+    Ok(Reapable::Exists { uid, pool, created: claim.meta.created, strangers })
 }

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube_core::{Selector, SelectorExt};
 use noderotation_shared::keys;
 
-use crate::size;
+use crate::pod_role::Role;
 
 /// Why a drain is not known to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,8 +68,9 @@ pub fn namespaces(pods: &[Evictee]) -> BTreeSet<&str> {
 impl Evictee {
     /// The Pod, if the drain of its Node has to evict it. DaemonSet Pods and Pods that demand this host are evicted and
     /// waited for like all others; only what tolerates Karpenter's own taint is not.
-    pub fn of(pod: &Pod) -> Option<Self> {
-        if size::is_left_alone(pod) || leaves_by_itself(pod) || tolerates_disruption(pod) {
+    pub fn of(pod: &Pod, role: Role) -> Option<Self> {
+        let is_left_alone = matches!(role, Role::Finished | Role::Static | Role::Placeholder);
+        if is_left_alone || leaves_by_itself(pod) || tolerates_disruption(pod) {
             return None;
         }
         let meta = &pod.metadata;
@@ -221,6 +222,7 @@ fn percent(value: &IntOrString) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod_role::role;
     use serde_json::{Value, json};
 
     /// A running, ready Pod `shop/db-0` with the label `app: db`, changed by a merge of these fields.
@@ -234,6 +236,10 @@ mod tests {
             pod[part].as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         }
         serde_json::from_value(pod).unwrap()
+    }
+
+    fn evictee(pod: &Pod) -> Option<Evictee> {
+        Evictee::of(pod, role(pod, "noderotation"))
     }
 
     /// A PodDisruptionBudget `shop/db` that selects `app: db`, of generation 3, with this spec and status.
@@ -254,7 +260,7 @@ mod tests {
     }
 
     fn why(pods: &[Pod], budgets: &[Budget]) -> Option<String> {
-        let evictees: Vec<_> = pods.iter().filter_map(Evictee::of).collect();
+        let evictees: Vec<_> = pods.iter().filter_map(evictee).collect();
         obstacle(&evictees, budgets).map(|obstacle| match obstacle {
             Obstacle::Pod { pod, why, .. } => format!("{pod}: {why}"),
             Obstacle::BudgetsUnreadable(_) => panic!("nothing was read"),
@@ -276,8 +282,7 @@ mod tests {
             ("succeeded", json!({"status": {"phase": "Succeeded"}}), false),
             ("failed", json!({"status": {"phase": "Failed"}}), false),
             ("static", json!({"metadata": statics}), false),
-            ("a mirror", json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}), false),
-            ("a placeholder", json!({"metadata": {"labels": {"noderotation.io/surge-for": "x"}}}), false),
+            ("labelled as ours", json!({"metadata": {"labels": {"noderotation.io/surge-for": "x"}}}), true),
             ("terminating", json!({"metadata": {"deletionTimestamp": "2026-12-04T18:00:00Z"}}), false),
             ("with a deadline", json!({"spec": {"activeDeadlineSeconds": 600}}), false),
             ("tolerating all", tolerating(json!({"operator": "Exists"})), false),
@@ -292,7 +297,7 @@ mod tests {
             ("another effect", tolerating(json!({"operator": "Exists", "effect": "NoExecute"})), true),
             ("another key", tolerating(json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists"})), true),
         ] {
-            assert_eq!(Evictee::of(&pod(change)).is_some(), waited_for, "{what}");
+            assert_eq!(evictee(&pod(change)).is_some(), waited_for, "{what}");
         }
     }
 
@@ -420,7 +425,7 @@ mod tests {
         ];
         let found = why(&pods, &[budget(json!({"maxUnavailable": 0}), json!({}))]).unwrap();
         assert!(found.starts_with("shop/db-1: "), "{found}");
-        let evictees: Vec<_> = pods.iter().filter_map(Evictee::of).collect();
+        let evictees: Vec<_> = pods.iter().filter_map(evictee).collect();
         assert_eq!(namespaces(&evictees).into_iter().collect::<Vec<_>>(), ["shop"]);
         assert_eq!(obstacle(&[], &[]), None);
     }

@@ -46,6 +46,7 @@ pub mod orphans;
 pub mod pass;
 pub mod patch;
 pub mod placeholder;
+pub mod pod_role;
 pub mod reason;
 pub mod report;
 pub mod size;

@@ -24,6 +24,19 @@ pub fn name(claim: &str) -> String {
     format!("surge-{}-{hex}", head.trim_end_matches('-'))
 }
 
+/// When an Event `Nominated` about a placeholder was written, and the NodeClaim that it names: Karpenter's
+/// `Pod should schedule on: nodeclaim/NAME, node/NAME`. A hint, since others can write such an Event as well. `None` where it
+/// names nothing that could be a NodeClaim.
+pub fn nominated_by(event: &Value) -> Option<(String, String)> {
+    let text = event.get("message")?.as_str()?;
+    let name =
+        text.split("nodeclaim/").nth(1)?.split([',', ' ', '\n']).next().filter(|name| keys::is_object_name(name))?;
+    // Events of the group events.k8s.io have no lastTimestamp
+    let instants = ["/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"];
+    let at = instants.into_iter().find_map(|instant| event.pointer(instant)?.as_str())?;
+    Some((at.to_owned(), name.to_owned()))
+}
+
 /// What a placeholder is made from.
 pub struct Plan<'a> {
     /// The candidate's name.
@@ -205,6 +218,28 @@ fn tolerations(pool: &NodePool) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Texts as Karpenter writes them, and as somebody else might.
+    #[test]
+    fn the_nominated_claim_is_a_name_or_nothing() {
+        let event = |message: &str| json!({"message": message, "lastTimestamp": "2026-12-04T18:00:00Z"});
+        let named = |message: &str| nominated_by(&event(message)).map(|(_, name)| name);
+        assert_eq!(named("Pod should schedule on: nodeclaim/api-x7k2p").as_deref(), Some("api-x7k2p"));
+        assert_eq!(
+            named("Pod should schedule on: nodeclaim/api-x7k2p, node/ip-10-0-0-1").as_deref(),
+            Some("api-x7k2p")
+        );
+        for nothing in ["", "nodeclaim/", "nodeclaim/../../api/v1", "nodeclaim/A", "node/ip-10-0-0-1"] {
+            assert_eq!(named(nothing), None, "{nothing}");
+        }
+        let message = "nodeclaim/a";
+        let at = |event: Value| nominated_by(&event).map(|(at, _)| at);
+        let (micro, created) = ("2026-12-04T18:00:00.000001Z", json!({"creationTimestamp": "2026-12-04T18:00:01Z"}));
+        let newer = json!({"message": message, "lastTimestamp": null, "eventTime": micro, "metadata": created});
+        assert_eq!(at(newer).as_deref(), Some(micro));
+        let bare = json!({"message": message, "lastTimestamp": null, "eventTime": null, "metadata": created});
+        assert_eq!(at(bare).as_deref(), Some("2026-12-04T18:00:01Z"));
+    }
 
     #[test]
     fn names_are_label_values_and_differ() {

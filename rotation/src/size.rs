@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as RawQuantity;
-use noderotation_shared::keys;
 use noderotation_shared::quantity::{Quantity, Resources};
 
 use crate::drainable::Obstacle;
 use crate::event_reason::EventReason;
+use crate::pod_role::Role;
 
 /// What runs on a candidate's node, read on demand and dropped with the pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,64 +32,6 @@ pub struct NodeLoad {
     pub volume_zones: Vec<(String, Vec<String>)>,
     /// Why the drain would never end (§9.7); `None` where it would, or where the read was not to judge that.
     pub obstacle: Option<Obstacle>,
-}
-
-/// What a Pod is to a drain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It must move.
-    Moves,
-    /// A DaemonSet's: the new node brings its own.
-    Daemon,
-    /// Mirror, finished, pinned to this host, or a placeholder.
-    Stays,
-}
-
-/// What this Pod is to a drain of its node.
-pub fn role(pod: &Pod) -> Role {
-    if is_left_alone(pod) {
-        Role::Stays
-    } else if is_owned_by(pod, "DaemonSet") {
-        Role::Daemon
-    } else if pod.spec.as_ref().is_some_and(is_pinned) {
-        Role::Stays
-    } else {
-        Role::Moves
-    }
-}
-
-/// Whether no drain concerns itself with this Pod: it is finished, a mirror of a static Pod, or a placeholder.
-pub(crate) fn is_left_alone(pod: &Pod) -> bool {
-    let meta = &pod.metadata;
-    let is_finished = matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"));
-    let is_mirror = meta.annotations.as_ref().is_some_and(|a| a.contains_key("kubernetes.io/config.mirror"));
-    let is_placeholder = meta.labels.as_ref().is_some_and(|l| l.contains_key(keys::SURGE_FOR));
-    is_finished || is_mirror || is_placeholder || is_owned_by(pod, "Node")
-}
-
-fn is_owned_by(pod: &Pod, kind: &str) -> bool {
-    pod.metadata.owner_references.iter().flatten().any(|o| o.controller == Some(true) && o.kind == kind)
-}
-
-/// Whether the Pod demands one host by its name, so that it cannot move at all.
-fn is_pinned(spec: &PodSpec) -> bool {
-    if spec.node_selector.as_ref().is_some_and(|s| s.contains_key(keys::HOSTNAME)) {
-        return true;
-    }
-    let required = spec
-        .affinity
-        .as_ref()
-        .and_then(|a| a.node_affinity.as_ref())
-        .and_then(|n| n.required_during_scheduling_ignored_during_execution.as_ref());
-    let Some(required) = required else { return false };
-    // terms are alternatives: pinned only if every one of them pins
-    !required.node_selector_terms.is_empty()
-        && required.node_selector_terms.iter().all(|term| {
-            let by_label =
-                term.match_expressions.iter().flatten().any(|e| e.key == keys::HOSTNAME && e.operator == "In");
-            let by_name = term.match_fields.iter().flatten().any(|f| f.key == "metadata.name" && f.operator == "In");
-            by_label || by_name
-        })
 }
 
 /// The Pod's requests as the scheduler counts them.
@@ -139,33 +81,31 @@ pub fn read(raw: &BTreeMap<String, RawQuantity>) -> Resources {
 }
 
 impl NodeLoad {
-    /// Counts one Pod of the node.
-    pub fn count(&mut self, pod: &Pod) {
-        match role(pod) {
+    /// Counts one Pod of the node. Returns the names of the volume claims that move with it.
+    pub fn count(&mut self, pod: &Pod, role: Role) -> Vec<String> {
+        match role {
             Role::Moves => {
                 self.moving.add(&requests(pod));
                 self.pods += 1;
+                return volume_claims(pod);
             }
             Role::Daemon => self.daemons.add(&requests(pod)),
-            Role::Stays => {}
+            Role::Finished | Role::Static | Role::Placeholder | Role::Pinned => {}
         }
+        Vec::new()
     }
+}
 
-    /// The volume claims of a Pod that must move.
-    pub fn volume_claims(pod: &Pod) -> Vec<String> {
-        if role(pod) != Role::Moves {
-            return Vec::new();
-        }
-        let ephemeral = |volume: &k8s_openapi::api::core::v1::Volume| {
-            let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
-            volume.ephemeral.as_ref().map(|_| format!("{pod_name}-{}", volume.name))
-        };
-        pod.spec
-            .iter()
-            .flat_map(|spec| spec.volumes.iter().flatten())
-            .filter_map(|v| v.persistent_volume_claim.as_ref().map(|c| c.claim_name.clone()).or_else(|| ephemeral(v)))
-            .collect()
-    }
+fn volume_claims(pod: &Pod) -> Vec<String> {
+    let ephemeral = |volume: &k8s_openapi::api::core::v1::Volume| {
+        let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
+        volume.ephemeral.as_ref().map(|_| format!("{pod_name}-{}", volume.name))
+    };
+    pod.spec
+        .iter()
+        .flat_map(|spec| spec.volumes.iter().flatten())
+        .filter_map(|v| v.persistent_volume_claim.as_ref().map(|c| c.claim_name.clone()).or_else(|| ephemeral(v)))
+        .collect()
 }
 
 /// The placeholder's requests, and what had to be said about them.
@@ -263,24 +203,6 @@ mod tests {
         ] {
             assert_eq!(requests(&pod(spec.clone())).get("cpu"), Quantity::parse(want).unwrap(), "{spec}");
         }
-    }
-
-    #[test]
-    fn who_must_move() {
-        let with = |meta: serde_json::Value, spec: serde_json::Value, phase: &str| {
-            serde_json::from_value::<Pod>(json!({"metadata": meta, "spec": spec, "status": {"phase": phase}})).unwrap()
-        };
-        let plain = json!({"containers": []});
-        assert_eq!(role(&with(json!({}), plain.clone(), "Running")), Role::Moves);
-        assert_eq!(role(&with(json!({}), plain.clone(), "Succeeded")), Role::Stays);
-        let daemon = json!({"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true}]});
-        assert_eq!(role(&with(daemon, plain.clone(), "Running")), Role::Daemon);
-        let mirror = json!({"annotations": {"kubernetes.io/config.mirror": "x"}});
-        assert_eq!(role(&with(mirror, plain.clone(), "Running")), Role::Stays);
-        let pinned = json!({"containers": [], "nodeSelector": {"kubernetes.io/hostname": "h"}});
-        assert_eq!(role(&with(json!({}), pinned, "Running")), Role::Stays);
-        let ours = json!({"labels": {"noderotation.io/surge-for": "x"}});
-        assert_eq!(role(&with(ours, plain, "Running")), Role::Stays);
     }
 
     #[test]

@@ -90,9 +90,11 @@ pub enum Reapable {
     Exists {
         /// Its UID, for the deletion's precondition.
         uid: String,
+        /// Its NodePool.
+        pool: String,
         /// Its `creationTimestamp`.
         created: Timestamp,
-        /// Pods on its Node other than the placeholder and those of DaemonSets, by name.
+        /// Pods on its Node other than placeholders, static ones and those of DaemonSets, by name.
         strangers: Vec<String>,
     },
 }

@@ -183,7 +183,8 @@ fn reapable(cluster: &Cluster, name: &str) -> Reapable {
     match cluster.claims.get(name) {
         Some(claim) if claim.meta.deleted.is_none() => {
             let strangers = cluster.pods_on(&claim.node).map(|(name, _)| name.to_owned()).collect();
-            Reapable::Exists { uid: claim.meta.uid.to_string(), created: claim.meta.created, strangers }
+            let (uid, pool) = (claim.meta.uid.to_string(), claim.pool.to_string());
+            Reapable::Exists { uid, pool, created: claim.meta.created, strangers }
         }
         _ => Reapable::Gone,
     }

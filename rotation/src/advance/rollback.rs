@@ -52,8 +52,8 @@ fn mark_failed(ctx: &Context<'_>, governing: &GoverningPolicy, claim: &NodeClaim
     act("failed", claim_patch(claim, failed), vec![announcement])
 }
 
-/// Takes back the claim that was launched for us: only one created after the attempt began, with nothing of others on
-/// its Node.
+/// Takes back the claim that was launched for us: only one of this pool, created after the attempt began, with nothing of
+/// others on its Node. What names it may be an Event, which kubelets and others can write as well.
 fn reap(ctx: &mut Context<'_>, claim: &NodeClaim, started_at: Timestamp) -> Option<Step> {
     let name = &claim.meta.name;
     let surge = match (claim.meta.annotations.name(SURGE_CLAIM), ctx.world.nominated_for(name)) {
@@ -62,12 +62,14 @@ fn reap(ctx: &mut Context<'_>, claim: &NodeClaim, started_at: Timestamp) -> Opti
         // a Node that never registered gave the placeholder no node name, but Karpenter told what it launched
         (None, None) => return Some(Step::Read(LiveRead::Nomination { placeholder: placeholder::name(name) })),
     };
-    let (uid, created, strangers) = match ctx.world.reapable(surge) {
+    let (uid, pool, created, strangers) = match ctx.world.reapable(surge) {
         None => return Some(Step::Read(LiveRead::SurgeClaim(surge.to_owned()))),
         Some(Reapable::Gone) => return None,
-        Some(Reapable::Exists { uid, created, strangers }) => (uid, *created, strangers),
+        Some(Reapable::Exists { uid, pool, created, strangers }) => (uid, pool, *created, strangers),
     };
-    let why_not = if created <= instant::whole_seconds(started_at) {
+    let why_not = if **pool != *ctx.world.pool.meta.name {
+        Some(format!("it belongs to NodePool {pool}"))
+    } else if created <= instant::whole_seconds(started_at) {
         Some("it existed before the attempt".to_owned())
     } else if strangers.is_empty() {
         None

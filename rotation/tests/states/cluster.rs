@@ -220,6 +220,7 @@ impl Cluster {
             LiveRead::SurgeClaim(name) => Answer::SurgeClaim(match self.claims.get(name) {
                 Some(c) if c.meta.deleted.is_none() => Reapable::Exists {
                     uid: c.meta.uid.to_string(),
+                    pool: c.pool.to_string(),
                     created: c.meta.created,
                     strangers: self.strangers.clone(),
                 },

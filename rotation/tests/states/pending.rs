@@ -196,3 +196,23 @@ fn a_replacement_on_which_others_run_already_is_not_taken_back() {
     c.assert_clean();
     assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("failed"));
 }
+
+/// Whoever may create Events can name any NodeClaim as the one that Karpenter launched for our placeholder.
+#[test]
+fn a_replacement_of_another_pool_is_not_taken_back() {
+    let mut c = Cluster::new(&spec());
+    c.provisions = false;
+    c.run();
+    let mut named = claim("new", NOW);
+    named.meta.created = c.now + SignedDuration::from_secs(1);
+    named.pool = "other".into();
+    named.node = "".into();
+    c.claims.insert("new".into(), named);
+    let end = c.after(901).one_pass(usize::MAX).unwrap();
+    assert!(c.claims["new"].meta.deleted.is_none(), "{:?}", c.done);
+    let told =
+        |r: &&Reason| matches!(r, Reason::NotReaped { claim, why } if claim == "new" && why.contains("NodePool other"));
+    assert_eq!(end.report.reasons.iter().filter(told).count(), 1, "{:?}", end.report.reasons);
+    c.run();
+    assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("failed"));
+}
