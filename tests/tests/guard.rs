@@ -172,6 +172,8 @@ struct Actors {
 
 impl Actors {
     async fn install(values: &[&str], with_webhook: bool) -> Self {
+        // the controller's account writes here what the controller never would
+        let values = &[&["--set", "accountPolicies.enabled=false"], values].concat();
         let product = if with_webhook {
             Product::install_bare_with_webhook(true, values).await.unwrap()
         } else {
@@ -286,12 +288,17 @@ async fn bindings(actors: &Actors) -> u64 {
     fine(&actors.admin.create(PODS, &pod("plain")).await);
     let forged = bound(json!({keys::SURGE_FOR: "x"}));
     let ways = [format!("{PODS}/plain/binding"), "/api/v1/namespaces/noderotation/bindings".to_owned()];
+    // the API server does not remove a deletionTimestamp from a Binding that somebody sends
+    let mut leaving = forged.clone();
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-12-04T18:00:00Z");
     for path in &ways {
-        refused(&actors.admin.create(path, &forged).await, path, keys::SURGE_FOR);
+        for binding in [&forged, &leaving] {
+            refused(&actors.admin.create(path, binding).await, path, keys::SURGE_FOR);
+        }
     }
     fine(&actors.admin.create(&ways[0], &bound(json!({"c": "e"}))).await);
     assert_eq!(actors.admin.get(&format!("{PODS}/plain")).await.body["metadata"]["annotations"], json!({"c": "e"}));
-    2
+    4
 }
 
 /// Writes that do not change a guarded key, and writes to objects that are being deleted, must pass.

@@ -43,6 +43,14 @@ app.kubernetes.io/component: webhook
 {{- end }}
 {{- end }}
 
+{{- define "noderotation.controllerUser" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "noderotation.controller" . }}
+{{- end }}
+
+{{- define "noderotation.webhookUser" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "noderotation.webhook" . }}
+{{- end }}
+
 {{- /* The controller by its own token. An impersonated one has no uid, and is an ordinary user. */}}
 {{- define "noderotation.isController" -}}
 (request.userInfo.username == "system:serviceaccount:{{ .Release.Namespace }}:{{ include "noderotation.controller" . }}" && request.userInfo.?uid.orValue("") != "")
@@ -129,7 +137,7 @@ spec:
   - name: not-controller
     expression: '!{{ include "noderotation.isController" .root }}'
   - name: not-being-deleted
-    expression: '!object.?metadata.?deletionTimestamp.hasValue()'
+    expression: '!oldObject.?metadata.?deletionTimestamp.hasValue()'
   variables:
   - name: pairs
     expression: >-
@@ -163,6 +171,56 @@ metadata:
   name: {{ .name }}
   labels: {{- include "noderotation.labels" .root | nindent 4 }}
 spec: {policyName: {{ .name }}, validationActions: [Deny]}
+{{- end }}
+
+{{- /* A ValidatingAdmissionPolicy for the writes of one user, impersonated or not. */}}
+{{- define "noderotation.accountPolicy" }}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ .name }}
+  labels: {{- include "noderotation.labels" .root | nindent 4 }}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    matchPolicy: Equivalent
+    resourceRules:
+    {{- range .rules }}
+    - {{ . }}
+    {{- end }}
+  matchConditions:
+  - name: this-account
+    expression: request.userInfo.username == {{ .user | quote }}
+  validations:
+  {{- range .validations }}
+  - expression: {{ .expression | quote }}
+    message: {{ .message | quote }}
+    reason: Forbidden
+  {{- end }}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ .name }}
+  labels: {{- include "noderotation.labels" .root | nindent 4 }}
+spec: {policyName: {{ .name }}, validationActions: [Deny]}
+{{- end }}
+
+{{- /* No annotation differs but ours, and those that the given condition on k allows. */}}
+{{- define "noderotation.onlyOurAnnotations" -}}
+object.metadata.?annotations.orValue({}).all(k, {{ . }}k.startsWith("noderotation.io/") || oldObject.metadata.?annotations[?k] == object.metadata.?annotations[?k]) && oldObject.metadata.?annotations.orValue({}).all(k, {{ . }}k.startsWith("noderotation.io/") || k in object.metadata.?annotations.orValue({}))
+{{- end }}
+
+{{- define "noderotation.sameMetadata" -}}
+object.metadata.?labels == oldObject.metadata.?labels && object.metadata.?finalizers == oldObject.metadata.?finalizers && object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences
+{{- end }}
+
+{{- /* Two objects agree in these fields: a list of the first, the second, and the names. */}}
+{{- define "noderotation.sameFields" -}}
+{{- $first := index . 0 }}{{ $second := index . 1 }}
+{{- $equal := list }}
+{{- range slice . 2 }}{{ $equal = append $equal (printf "%s.?%s == %s.?%s" $first . $second .) }}{{ end }}
+{{- join " && " $equal }}
 {{- end }}
 
 {{- define "noderotation.egress" }}

@@ -32,7 +32,8 @@ pub fn guard(
         return Ok(AdmissionResponse::allowed());
     }
     let (new, old) = request.metadata()?;
-    if new.get("deletionTimestamp").is_some_and(|at| !at.is_null()) {
+    // as it is stored: whoever creates a Binding can write a deletionTimestamp into it
+    if old.get("deletionTimestamp").is_some_and(|at| !at.is_null()) {
         return Ok(AdmissionResponse::allowed());
     }
     let (new, old) = (GuardedMetadata::read(&new), GuardedMetadata::read(&old));

@@ -1,0 +1,428 @@
+//! What tenants, kubelets and stolen accounts try, each with its real rights, and what comes of it: nothing
+//! (`docs/security.md`).
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::too_many_lines, missing_docs)]
+
+use noderotation_rig::Rig;
+use noderotation_rig::cluster::exchange;
+use noderotation_rig::objects::{deployment, node_pool};
+use noderotation_shared::keys;
+use noderotation_tests::Product;
+use noderotation_tests::ask::{Asker, CLAIMS, JSON, MERGE, POOLS, claim, pool};
+use noderotation_tests::product::{NAMESPACE, WEBHOOK_ACCOUNT};
+use noderotation_tests::world::{self, PATIENCE};
+use serde_json::{Value, json};
+
+const PODS: &str = "/api/v1/namespaces/noderotation/pods";
+const SECRETS: &str = "/api/v1/namespaces/noderotation/secrets";
+const NODES: &str = "/api/v1/nodes";
+const HOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/noderotation";
+
+/// One write that an account tries.
+struct Attempt {
+    what: &'static str,
+    method: &'static str,
+    path: String,
+    content: &'static str,
+    body: Value,
+}
+
+fn attempt(
+    what: &'static str,
+    method: &'static str,
+    path: impl Into<String>,
+    content: &'static str,
+    body: Value,
+) -> Attempt {
+    Attempt { what, method, path: path.into(), content, body }
+}
+
+/// Sends each as `who`; it must be refused by the policy for this account, whose message has `part`.
+async fn all_refused(who: &Asker, attempts: Vec<Attempt>, part: &str) {
+    for Attempt { what, method, path, content, body } in attempts {
+        let reply = who.ask(method, &path, content, &body).await;
+        assert_eq!(reply.code, 403, "{what}: {:?}", reply.body);
+        assert!(reply.message().contains("ValidatingAdmissionPolicy"), "{what}: {}", reply.message());
+        assert!(reply.message().contains(part), "{what}: {}", reply.message());
+    }
+}
+
+#[track_caller]
+fn done(what: &str, reply: &noderotation_rig::cluster::Reply) {
+    assert!(matches!(reply.code, 200 | 201), "{what}: {}: {}", reply.code, reply.message());
+}
+
+/// A Pod as the controller creates it, changed by these fields of its spec and of its container.
+fn placeholder(spec: &Value, container: &Value) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "surge-x", "namespace": NAMESPACE, "labels": {keys::SURGE_FOR: "surge-x"}, "annotations": {keys::SURGE_FOR: "x"}},
+        "spec": {
+            "automountServiceAccountToken": false, "priorityClassName": "noderotation-placeholder", "preemptionPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "securityContext": {"runAsNonRoot": true, "runAsUser": 65535, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{
+                "name": "pause", "image": "registry.k8s.io/pause:3.10",
+                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": true},
+            }],
+        },
+    });
+    pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    pod["spec"]["containers"][0].as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+    pod
+}
+
+/// The chart on a bare rig with the kinds of Karpenter, and what no controller creates there: the service account of Pods.
+async fn bare() -> (Product, Asker) {
+    let product = Product::install_bare_with_webhook(false, &[]).await.unwrap();
+    let admin = Asker::admin(&product.rig);
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": NAMESPACE}});
+    done("account", &admin.create("/api/v1/namespaces/noderotation/serviceaccounts", &account).await);
+    (product, admin)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_of_the_controller_opens_no_node() {
+    let (product, admin) = bare().await;
+    let thief = Asker(product.controller_client().await.unwrap());
+    let none = json!({});
+    let create = |what, spec: Value, container: Value| {
+        attempt(what, "POST", PODS, "application/json", placeholder(&spec, &container))
+    };
+    let priority = "has the PriorityClass noderotation-placeholder";
+    all_refused(
+        &thief,
+        vec![
+            create(
+                "a Pod that preempts",
+                json!({"priorityClassName": "system-node-critical", "preemptionPolicy": "PreemptLowerPriority"}),
+                none.clone(),
+            ),
+            create("a Pod on a chosen node", json!({"nodeName": "control-plane"}), none.clone()),
+        ],
+        priority,
+    )
+    .await;
+    let host = json!([{"name": "host", "hostPath": {"path": "/"}}]);
+    let token = json!([{"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}]);
+    all_refused(
+        &thief,
+        vec![
+            create("the node's network", json!({"hostNetwork": true}), none.clone()),
+            create("the node's processes", json!({"hostPID": true}), none.clone()),
+            create("the node's files", json!({"volumes": host}), none.clone()),
+            create("a token in a volume", json!({"volumes": token}), none.clone()),
+            create("a token", json!({"automountServiceAccountToken": true}), none.clone()),
+            create("root", json!({"securityContext": {"runAsUser": 0}}), none.clone()),
+        ],
+        "no host namespaces",
+    )
+    .await;
+    all_refused(
+        &thief,
+        vec![
+            create("privileged", none.clone(), json!({"securityContext": {"privileged": true}})),
+            create(
+                "a capability",
+                none.clone(),
+                json!({"securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"add": ["SYS_ADMIN"]}}}),
+            ),
+            create("a command", none.clone(), json!({"command": ["sh"]})),
+            create("arguments", none.clone(), json!({"args": ["-c", "id"]})),
+            create("environment", none.clone(), json!({"env": [{"name": "A", "value": "b"}]})),
+            create(
+                "an init container",
+                json!({"initContainers": [{"name": "i", "image": "i", "securityContext": {"privileged": true}}]}),
+                none.clone(),
+            ),
+            create("a port of the node", none.clone(), json!({"ports": [{"containerPort": 22, "hostPort": 22}]})),
+        ],
+        "one container",
+    )
+    .await;
+    let mut endpoint = placeholder(&none, &none);
+    endpoint["metadata"]["labels"]["app.kubernetes.io/component"] = json!("webhook");
+    all_refused(
+        &thief,
+        vec![attempt("an endpoint of the webhook", "POST", PODS, "application/json", endpoint)],
+        "no endpoint",
+    )
+    .await;
+    let mut unlabelled = placeholder(&none, &none);
+    unlabelled["metadata"]["labels"] = json!({});
+    let mut webhook = unlabelled.clone();
+    webhook["metadata"] = json!({"name": "webhook-0", "namespace": NAMESPACE});
+    done("the webhook's Pod", &admin.create(PODS, &webhook).await);
+    all_refused(
+        &thief,
+        vec![
+            attempt("a Pod that is no placeholder", "POST", PODS, "application/json", unlabelled),
+            attempt("the webhook's Pod", "DELETE", format!("{PODS}/webhook-0"), "application/json", json!({})),
+        ],
+        "placeholder Pods only",
+    )
+    .await;
+
+    let control_plane = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "control-plane", "labels": {"a": "b"}, "annotations": {"c": "d"}, "finalizers": ["example.com/hold"]},
+        "spec": {"taints": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}], "providerID": "x://1"},
+    });
+    done("node", &admin.create(NODES, &control_plane).await);
+    let node = |what, patch: Value| attempt(what, "PATCH", format!("{NODES}/control-plane"), MERGE, patch);
+    all_refused(
+        &thief,
+        vec![
+            node("an untaint", json!({"spec": {"taints": null}})),
+            node("a taint", json!({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}})),
+            node("a label", json!({"metadata": {"labels": {"a": "c"}}})),
+            node("a new label", json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}})),
+            node("a finalizer", json!({"metadata": {"finalizers": null}})),
+            node("an owner", json!({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "x"}]}})),
+        ],
+        "unschedulable only",
+    )
+    .await;
+    all_refused(
+        &thief,
+        vec![
+            node("an annotation", json!({"metadata": {"annotations": {"c": "e"}}})),
+            node("a new annotation", json!({"metadata": {"annotations": {"x": "y"}}})),
+            node("no annotation", json!({"metadata": {"annotations": {"c": null}}})),
+        ],
+        "of a Node, and no others",
+    )
+    .await;
+
+    let mut api = pool("api", &json!({"a": "b"}));
+    api["metadata"]["annotations"] = json!({"c": "d"});
+    done("pool", &admin.create(POOLS, &api).await);
+    let mut api_1 = claim("api-1", "api");
+    api_1["metadata"]["finalizers"] = json!(["karpenter.sh/termination"]);
+    done("claim", &admin.create(CLAIMS, &api_1).await);
+    let of_pool = |what, patch: Value| attempt(what, "PATCH", format!("{POOLS}/api"), MERGE, patch);
+    let of_claim = |what, patch: Value| attempt(what, "PATCH", format!("{CLAIMS}/api-1"), MERGE, patch);
+    all_refused(
+        &thief,
+        vec![
+            of_pool("a pool's spec", json!({"spec": {"template": {"spec": {"expireAfter": "1h"}}}})),
+            of_pool("a pool's label", json!({"metadata": {"labels": {"a": null}}})),
+            of_claim("a claim's finalizer", json!({"metadata": {"finalizers": null}})),
+            of_claim("a claim's label", json!({"metadata": {"labels": {"x": "y"}}})),
+        ],
+        "never changes spec",
+    )
+    .await;
+    all_refused(
+        &thief,
+        vec![
+            of_pool("a pool's annotation", json!({"metadata": {"annotations": {"c": "e"}}})),
+            of_claim("a claim's annotation", json!({"metadata": {"annotations": {"karpenter.sh/x": "y"}}})),
+        ],
+        "noderotation.io/ and nothing else",
+    )
+    .await;
+
+    // what a rotation needs
+    let (state, cordon) = (
+        json!({"metadata": {"annotations": {keys::STATE: "pending"}}}),
+        json!({"spec": {"unschedulable": true}, "metadata": {"annotations": {keys::CORDONED: "true", keys::DO_NOT_DISRUPT: "true"}}}),
+    );
+    done("cordon", &thief.merge(&format!("{NODES}/control-plane"), &cordon).await);
+    done(
+        "anchor",
+        &thief
+            .merge(&format!("{POOLS}/api"), &json!({"metadata": {"annotations": {keys::ACTIVE_ROTATION: "api-1"}}}))
+            .await,
+    );
+    done("state", &thief.merge(&format!("{CLAIMS}/api-1"), &state).await);
+    done("placeholder", &thief.create(PODS, &placeholder(&none, &none)).await);
+    done("placeholder's end", &thief.delete(&format!("{PODS}/surge-x")).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_of_the_webhook_hooks_nothing_else() {
+    let (product, admin) = bare().await;
+    let config = product.rig.kubeconfig_for(NAMESPACE, WEBHOOK_ACCOUNT).await.unwrap();
+    let thief = Asker(Rig::client_of(&config).await.unwrap());
+    let hook = admin.get(HOOKS).await.body["webhooks"][0].clone();
+    let patch = |what, operation: Value| attempt(what, "PATCH", HOOKS, JSON, json!([operation]));
+    let secrets = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["secrets"]});
+    let mut further = hook.clone();
+    further["name"] = json!("further.noderotation.io");
+    all_refused(
+        &thief,
+        vec![
+            patch("a rule for Secrets", json!({"op": "add", "path": "/webhooks/0/rules/-", "value": secrets})),
+            patch("no conditions", json!({"op": "remove", "path": "/webhooks/0/matchConditions"})),
+            patch("a further webhook", json!({"op": "add", "path": "/webhooks/-", "value": further})),
+            patch("one webhook less", json!({"op": "remove", "path": "/webhooks/0"})),
+            patch(
+                "another service",
+                json!({"op": "replace", "path": "/webhooks/0/clientConfig/service/name", "value": "mine"}),
+            ),
+            patch(
+                "another path",
+                json!({"op": "replace", "path": "/webhooks/0/clientConfig/service/path", "value": "/x"}),
+            ),
+            patch(
+                "other namespaces",
+                json!({"op": "replace", "path": "/webhooks/0/namespaceSelector", "value": {"matchLabels": {"a": "b"}}}),
+            ),
+            patch("another policy", json!({"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"})),
+            patch("a label", json!({"op": "add", "path": "/metadata/labels/x", "value": "y"})),
+        ],
+        "caBundle of its own webhooks",
+    )
+    .await;
+    let bundle = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": hook["clientConfig"]["caBundle"]}]);
+    done("caBundle", &thief.ask("PATCH", HOOKS, JSON, &bundle).await);
+
+    let secret = |name: &str, kind: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": kind, "metadata": {"name": name, "namespace": NAMESPACE, "annotations": {"kubernetes.io/service-account.name": "noderotation-controller"}},
+            "stringData": {"tls.crt": "", "tls.key": ""},
+        })
+    };
+    let token = "kubernetes.io/service-account-token";
+    done("the Secret's end", &admin.delete(&format!("{SECRETS}/noderotation-webhook")).await);
+    all_refused(
+        &thief,
+        vec![
+            attempt(
+                "a token of the controller",
+                "POST",
+                SECRETS,
+                "application/json",
+                secret("noderotation-webhook", token),
+            ),
+            attempt("another Secret", "POST", SECRETS, "application/json", secret("other", "kubernetes.io/tls")),
+        ],
+        "the Secret noderotation-webhook",
+    )
+    .await;
+}
+
+/// A tenant may create Pods in a namespace of his, with any label.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenants_pod_with_our_label_is_counted_like_any_other() {
+    let product = Product::install().await.unwrap();
+    let rig = &product.rig;
+    node_pool("api").apply(rig).unwrap();
+    deployment("api", "api", 1).cpu("700m").apply(rig).unwrap();
+    let pods = world::settled(rig, "api", 1).await.unwrap();
+    let node = pods[0]["spec"]["nodeName"].as_str().unwrap();
+    let tenant = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "surge-web", "namespace": "default", "labels": {keys::SURGE_FOR: "surge-web"}, "annotations": {keys::SURGE_FOR: "web"}},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "500m"}}}]},
+    });
+    done("tenant", &Asker::admin(rig).create("/api/v1/namespaces/default/pods", &tenant).await);
+    rig.apply(&world::policy("api")).unwrap();
+    let _controller = product.start_leader().await.unwrap();
+    let claim = world::name(&world::claims(rig, "api").await.unwrap()[0]);
+    world::request(rig, &claim, "next-window").await.unwrap();
+    let ours = rig
+        .wait("the placeholder", PATIENCE, async || Ok(world::placeholders(rig).await?.into_iter().next()))
+        .await
+        .unwrap();
+    assert_eq!(ours["spec"]["containers"][0]["resources"]["requests"]["cpu"], "1200m", "700m and the tenant's 500m");
+    world::rotated(rig, "api", &claim).await.unwrap();
+}
+
+/// A kubelet may create Events in every namespace, and write its own Node.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_nomination_and_a_forged_node_move_nothing() {
+    let product = Product::install().await.unwrap();
+    let rig = &product.rig;
+    node_pool("api").apply(rig).unwrap();
+    deployment("api", "api", 1).cpu("1200m").apply(rig).unwrap();
+    world::settled(rig, "api", 1).await.unwrap();
+    let old = world::name(&world::claims(rig, "api").await.unwrap()[0]);
+    // nothing that Karpenter launches registers any more
+    rig.merge(
+        "/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses/default",
+        json!({"spec": {"nodeRegistrationDelay": "1h"}}),
+    )
+    .await
+    .unwrap();
+    let mut policy = world::policy("api");
+    policy["spec"]["surge"]["readyTimeout"] = json!("45s");
+    rig.apply(&policy).unwrap();
+    let _controller = product.start_leader().await.unwrap();
+    world::request(rig, &old, "next-window").await.unwrap();
+    let ours = rig
+        .wait("the placeholder", PATIENCE, async || Ok(world::placeholders(rig).await?.into_iter().next()))
+        .await
+        .unwrap();
+
+    // another pool's claim, launched after the attempt began
+    node_pool("other").apply(rig).unwrap();
+    deployment("other", "other", 1).cpu("1200m").apply(rig).unwrap();
+    let theirs = rig
+        .wait("another pool's claim", PATIENCE, async || {
+            Ok(world::claims(rig, "other").await?.first().map(world::name))
+        })
+        .await
+        .unwrap();
+    let binding =
+        ["create", "clusterrolebinding", "kubelet", "--clusterrole", "system:node", "--user", "system:node:evil"];
+    rig.kubectl(&binding).unwrap();
+    let told = json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "forged", "namespace": NAMESPACE},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": NAMESPACE, "name": ours["metadata"]["name"], "uid": ours["metadata"]["uid"]},
+        "reason": "Nominated", "type": "Normal", "source": {"component": "karpenter"},
+        "message": format!("Pod should schedule on: nodeclaim/{theirs}"),
+        "firstTimestamp": "2100-01-01T00:00:00Z", "lastTimestamp": "2100-01-01T00:00:00Z",
+    });
+    let mut bare = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "evil", "labels": {
+            "karpenter.sh/nodepool": "api", "karpenter.sh/initialized": "true", "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux", "rig/pool": "api",
+        }},
+    });
+    for (key, value) in
+        ours["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+            [0]["matchExpressions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|e| (e["key"].as_str().unwrap(), &e["values"][0]))
+    {
+        bare["metadata"]["labels"][key] = value.clone();
+    }
+    let kubelet = async |method: &str, path: &str, content: &str, body: &Value| {
+        let headers = [("content-type", content), ("impersonate-user", "system:node:evil")];
+        let reply = exchange(&rig.client, method, path, &headers, body).await.unwrap();
+        done(path, &reply);
+    };
+    kubelet("POST", "/api/v1/namespaces/noderotation/events", "application/json", &told).await;
+    kubelet("POST", NODES, "application/json", &bare).await;
+    let now = jiff::Timestamp::now();
+    let status = json!({"status": {
+        "capacity": {"cpu": "64", "memory": "256Gi", "pods": "110"}, "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110"},
+        "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready", "lastHeartbeatTime": now, "lastTransitionTime": now}],
+    }});
+    kubelet("PATCH", &format!("{NODES}/evil/status"), MERGE, &status).await;
+    let pod = format!("{PODS}/{}", ours["metadata"]["name"].as_str().unwrap());
+    rig.wait("the placeholder on the forged Node", PATIENCE, async || {
+        let placed = rig.try_get(&pod).await?.is_some_and(|pod| pod["spec"]["nodeName"] == "evil");
+        Ok(placed.then_some(()))
+    })
+    .await
+    .unwrap();
+    // and its kubelet says that it runs
+    let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    kubelet("PATCH", &format!("{pod}/status"), MERGE, &running).await;
+
+    rig.wait("the attempt to fail", PATIENCE, async || {
+        let claim = rig.get(&format!("{CLAIMS}/{old}")).await?;
+        assert!(claim["metadata"]["deletionTimestamp"].is_null(), "drained for a Node without a NodeClaim");
+        Ok((world::annotation(&claim, keys::STATE) == Some("failed")).then_some(()))
+    })
+    .await
+    .unwrap();
+    let claim = rig.get(&format!("{CLAIMS}/{theirs}")).await.unwrap();
+    assert!(claim["metadata"]["deletionTimestamp"].is_null(), "another pool's claim was taken back");
+    world::settled(rig, "api", 1).await.unwrap();
+}
