@@ -1,5 +1,7 @@
 //! The writes of a rotation as the API server's audit log has them: who wrote what, when, in which order.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use noderotation_rig::Rig;
 use serde_json::Value;
@@ -30,7 +32,57 @@ pub struct Write {
 
 /// All writes so far, oldest first. An error where the rig keeps no audit log.
 pub fn writes(rig: &Rig) -> anyhow::Result<Vec<Write>> {
-    Ok(rig.audit()?.iter().filter(|e| e["stage"] == "ResponseComplete").filter_map(read).collect())
+    let is_read = |event: &Value| matches!(event["verb"].as_str(), Some("get" | "list" | "watch"));
+    let events = rig.audit()?;
+    let answered = events.iter().filter(|e| e["stage"] == "ResponseComplete" && !is_read(e));
+    Ok(answered.filter_map(read).collect())
+}
+
+/// Every right that a user has made use of so far.
+pub fn used_rights(rig: &Rig, user: &str) -> anyhow::Result<BTreeSet<Right>> {
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    let of_user =
+        |event: &&Value| event["user"]["username"] == user && event["responseStatus"]["code"].as_u64() != Some(403);
+    let right = |event: &Value| {
+        let target = &event["objectRef"];
+        let subresource = text(&target["subresource"]);
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        Right {
+            verb: text(&event["verb"]),
+            group: text(&target["apiGroup"]),
+            resource: format!("{}{slash}{subresource}", text(&target["resource"])),
+        }
+    };
+    Ok(rig.audit()?.iter().filter(of_user).map(right).collect())
+}
+
+/// Something that RBAC grants.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Right {
+    /// `get`, `list`, `watch`, `create`, `patch`, `update` or `delete`.
+    pub verb: String,
+    /// The API group; empty for core objects.
+    pub group: String,
+    /// The plural of the resource, with the subresource.
+    pub resource: String,
+}
+
+/// The rights that this role or cluster role lists.
+pub fn listed_rights(role: &Value) -> BTreeSet<Right> {
+    let texts = |v: &Value| {
+        v.as_array().into_iter().flatten().filter_map(|t| t.as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let mut rights = BTreeSet::new();
+    for rule in role["rules"].as_array().into_iter().flatten() {
+        for group in texts(&rule["apiGroups"]) {
+            for resource in texts(&rule["resources"]) {
+                for verb in texts(&rule["verbs"]) {
+                    rights.insert(Right { verb, group: group.clone(), resource: resource.clone() });
+                }
+            }
+        }
+    }
+    rights
 }
 
 fn read(event: &Value) -> Option<Write> {

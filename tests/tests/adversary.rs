@@ -8,7 +8,8 @@ use noderotation_rig::objects::{deployment, node_pool};
 use noderotation_shared::keys;
 use noderotation_tests::Product;
 use noderotation_tests::ask::{Asker, CLAIMS, JSON, MERGE, POOLS, claim, pool};
-use noderotation_tests::product::{NAMESPACE, WEBHOOK_ACCOUNT};
+use noderotation_tests::audit;
+use noderotation_tests::product::{ACCOUNT, NAMESPACE, WEBHOOK_ACCOUNT};
 use noderotation_tests::world::{self, PATIENCE};
 use serde_json::{Value, json};
 
@@ -69,6 +70,16 @@ fn placeholder(spec: &Value, container: &Value) -> Value {
     pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     pod["spec"]["containers"][0].as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
     pod
+}
+
+/// Waits until an attempt to rotate a NodeClaim has failed; the NodeClaim.
+async fn failed(rig: &Rig, claim: &str) -> Value {
+    rig.wait("the attempt to fail", PATIENCE, async || {
+        let claim = rig.get(&format!("{CLAIMS}/{claim}")).await?;
+        Ok((world::annotation(&claim, keys::STATE) == Some("failed")).then_some(claim))
+    })
+    .await
+    .unwrap()
 }
 
 /// The chart on a bare rig with the kinds of Karpenter, and what no controller creates there: the service account of Pods.
@@ -415,14 +426,107 @@ async fn a_forged_nomination_and_a_forged_node_move_nothing() {
     let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
     kubelet("PATCH", &format!("{pod}/status"), MERGE, &running).await;
 
-    rig.wait("the attempt to fail", PATIENCE, async || {
-        let claim = rig.get(&format!("{CLAIMS}/{old}")).await?;
-        assert!(claim["metadata"]["deletionTimestamp"].is_null(), "drained for a Node without a NodeClaim");
-        Ok((world::annotation(&claim, keys::STATE) == Some("failed")).then_some(()))
-    })
-    .await
-    .unwrap();
+    let old = failed(rig, &old).await;
+    assert!(old["metadata"]["deletionTimestamp"].is_null(), "drained for a Node without a NodeClaim");
     let claim = rig.get(&format!("{CLAIMS}/{theirs}")).await.unwrap();
     assert!(claim["metadata"]["deletionTimestamp"].is_null(), "another pool's claim was taken back");
     world::settled(rig, "api", 1).await.unwrap();
+}
+
+/// Every right of the chart's roles is made use of, so that whoever removes one finds something named missing; the reasons
+/// stand beside the rules. What is left over would only serve a thief.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_account_has_a_right_that_it_does_not_use() {
+    let product = Product::install().await.unwrap();
+    let rig = &product.rig;
+    // volumes to ask for, no terminationGracePeriod, so that budgets are asked for as well
+    for object in [
+        json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "disk"}, "spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "storageClassName": "", "hostPath": {"path": "/data"},
+            "claimRef": {"namespace": "default", "name": "disk"},
+        }}),
+        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "disk", "namespace": "default"}, "spec": {
+            "accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": "disk", "resources": {"requests": {"storage": "1Gi"}},
+        }}),
+    ] {
+        rig.apply(&object).unwrap();
+    }
+    node_pool("api").grace(None).apply(rig).unwrap();
+    deployment("api", "api", 1).cpu("1200m").apply(rig).unwrap();
+    let volumes = json!({"spec": {"template": {"spec": {"volumes": [{"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}]}}}});
+    rig.merge("/apis/apps/v1/namespaces/default/deployments/api", volumes).await.unwrap();
+    rig.wait("the Pod with its volume", PATIENCE, async || {
+        let pods = world::pods(rig, "api").await?;
+        let has_volume =
+            |pod: &Value| pod["spec"]["volumes"].as_array().is_some_and(|v| v.iter().any(|v| v["name"] == "disk"));
+        Ok((pods.len() == 1 && has_volume(&pods[0])).then_some(()))
+    })
+    .await
+    .unwrap();
+    world::settled(rig, "api", 1).await.unwrap();
+    let mut policy = world::policy("api");
+    policy["spec"]["surge"]["readyTimeout"] = json!("30s");
+    rig.apply(&policy).unwrap();
+    // left behind by somebody's crash: its NodePool is read live before it goes
+    let mut orphan = placeholder(&json!({}), &json!({}));
+    orphan["metadata"]["labels"][keys::KARPENTER_NODEPOOL] = json!("api");
+    done("orphan", &Asker(product.controller_client().await.unwrap()).create(PODS, &orphan).await);
+    let mut controller = product.start_leader().await.unwrap();
+    let in_use = async || {
+        let pods = world::settled(rig, "api", 1).await.unwrap();
+        let claims = world::claims(rig, "api").await.unwrap();
+        world::name(claims.iter().find(|claim| claim["status"]["nodeName"] == pods[0]["spec"]["nodeName"]).unwrap())
+    };
+    let first = in_use().await;
+    world::request(rig, &first, "next-window").await.unwrap();
+    world::rotated(rig, "api", &first).await.unwrap();
+    // and one that fails
+    rig.merge(
+        "/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses/default",
+        json!({"spec": {"nodeRegistrationDelay": "1h"}}),
+    )
+    .await
+    .unwrap();
+    let second = in_use().await;
+    world::request(rig, &second, "next-window").await.unwrap();
+    failed(rig, &second).await;
+    // another replica watches the Lease and takes over
+    let standby = product.start_controller().await.unwrap();
+    let user = |account: &str| format!("system:serviceaccount:{NAMESPACE}:{account}");
+    let watches = |right: &audit::Right| right.verb == "watch" && right.resource == "leases";
+    rig.wait("the standby to watch the Lease", PATIENCE, async || {
+        Ok(audit::used_rights(rig, &user(ACCOUNT))?.iter().any(watches).then_some(()))
+    })
+    .await
+    .unwrap();
+    controller.stop().unwrap();
+    rig.wait("the standby to lead", PATIENCE, async || Ok(standby.leads().await.then_some(()))).await.unwrap();
+
+    let roles = "/apis/rbac.authorization.k8s.io/v1";
+    for (account, paths) in [
+        (
+            "noderotation-controller",
+            vec![
+                "clusterroles/noderotation-controller",
+                "namespaces/noderotation/roles/noderotation-controller",
+                "namespaces/default/roles/noderotation-controller-events",
+            ],
+        ),
+        (
+            "noderotation-webhook",
+            vec!["clusterroles/noderotation-webhook", "namespaces/noderotation/roles/noderotation-webhook"],
+        ),
+    ] {
+        let used = audit::used_rights(rig, &user(account)).unwrap();
+        for path in paths {
+            let role = rig.get(&format!("{roles}/{path}")).await.unwrap();
+            // where the API server cannot stream an initial list, a reflector asks for it instead of watching at once
+            let is_fallback = |right: &audit::Right| {
+                right.verb == "list" && used.contains(&audit::Right { verb: "watch".into(), ..right.clone() })
+            };
+            let rights = audit::listed_rights(&role).into_iter();
+            let unused: Vec<_> = rights.filter(|right| !used.contains(right) && !is_fallback(right)).collect();
+            assert!(unused.is_empty(), "{path}: {unused:#?}");
+        }
+    }
 }

@@ -23,7 +23,7 @@ pub struct Options {
     pub bare: bool,
     /// Boot everything but Karpenter, and install none of its CRDs.
     pub without_karpenter: bool,
-    /// Let the API server log every write, for [`Rig::audit`].
+    /// Let the API server log every write, and every read by the accounts of the namespace `noderotation`, for [`Rig::audit`].
     pub audit: bool,
 }
 
@@ -294,6 +294,8 @@ apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
+- {level: Metadata, userGroups: ['system:serviceaccounts:noderotation'], resources: [{group: coordination.k8s.io}]}
+- {level: Metadata, userGroups: ['system:serviceaccounts:noderotation'], verbs: [get, list, watch]}
 - {level: None, resources: [{group: coordination.k8s.io}]}
 - {level: None, verbs: [get, list, watch]}
 - level: Request
