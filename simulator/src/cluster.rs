@@ -325,6 +325,17 @@ impl Cluster {
         self.placeholders.iter().filter(move |placeholder| *placeholder.node == *node)
     }
 
+    /// The API server forgets what has changed until now, as it does after some minutes: who resumes from an earlier version is
+    /// answered with 410.
+    pub fn forget_changes(&mut self) {
+        let until = self.version();
+        self.pools.forget_changes(until);
+        self.claims.forget_changes(until);
+        self.nodes.forget_changes(until);
+        self.placeholders.forget_changes(until);
+        self.policies.forget_changes(until);
+    }
+
     /// CPU requested by what runs on a Node, in thousandths; placeholders aside.
     pub fn used_cpu(&self, node: &str) -> i64 {
         self.pods_on(node).map(|(_, pod)| pod.cpu).sum()

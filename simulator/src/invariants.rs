@@ -355,7 +355,8 @@ pub fn looked_at(sim: &mut Sim, pool: &str, since: Timestamp) {
 pub fn expired_by_karpenter(sim: &mut Sim, claim: &NodeClaim) {
     *sim.signals.lost.entry(claim.pool.clone()).or_default() += 1;
     let is_refused = sim.plan.refused_pool.as_deref() == Some(&*claim.pool);
-    if sim.plan.faults || sim.is_calm || is_refused || !sim.plan.has_room {
+    let may_expire = is_refused || sim.plan.is_static(&claim.pool);
+    if sim.plan.faults || sim.is_calm || may_expire || !sim.plan.has_room {
         return;
     }
     let name = &claim.meta.name;

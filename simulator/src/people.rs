@@ -2,7 +2,7 @@
 //! turn NotReady; permissions and capacity go away.
 
 use fastrand::Rng;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::instant::{self, plus};
 use noderotation_shared::keys;
 use noderotation_shared::kind::Kind;
@@ -35,6 +35,17 @@ pub struct Marks {
     pub is_cordoned: bool,
 }
 
+/// The API server refuses the controller's writes of a kind.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    /// Of this kind.
+    pub kind: Kind,
+    /// Of this object alone; `None`: of all.
+    pub name: Option<Box<str>>,
+    /// Until then.
+    pub until: Timestamp,
+}
+
 /// One thing that somebody does, drawn by seed; not in every case.
 pub fn act(sim: &mut Sim) {
     let Some(mut rng) = sim.chance.take(Source::Person, 1) else { return };
@@ -43,7 +54,7 @@ pub fn act(sim: &mut Sim) {
     let node = pick(rng, &sim.cluster.nodes.names());
     let pool = pick(rng, &sim.cluster.pools.names());
     let until = plus(sim.now, SignedDuration::from_mins(rng.i64(1..60)));
-    match rng.u8(0..22) {
+    match rng.u8(0..23) {
         0 => {
             freeze(sim, &pool, Some(&instant::format(until)));
             sim.after(until, Event::LetGo(Hold::Freeze(pool)));
@@ -90,6 +101,7 @@ pub fn act(sim: &mut Sim) {
         }
         17 => pool_is_deleted(sim, rng, &pool, until),
         18 | 19 => protect_a_pod(sim, rng, until),
+        20 => sim.cluster.forget_changes(),
         _ => {
             nonsense(sim, rng, &claim, &pool);
             sim.after(until, Event::LetGo(Hold::Freeze(pool)));
@@ -196,7 +208,7 @@ fn delete_a_placeholder(sim: &mut Sim) {
 }
 
 /// A Pod that nobody may evict; without a grace period the drain of its node would never end.
-fn protect_a_pod(sim: &mut Sim, rng: &mut Rng, until: jiff::Timestamp) {
+fn protect_a_pod(sim: &mut Sim, rng: &mut Rng, until: Timestamp) {
     let pod = pick(rng, &sim.cluster.pods.keys().cloned().collect::<Vec<_>>());
     let now = sim.now;
     sim.tell(|| format!("operator: do-not-disrupt on Pod {pod}"));
@@ -207,11 +219,22 @@ fn protect_a_pod(sim: &mut Sim, rng: &mut Rng, until: jiff::Timestamp) {
 }
 
 /// A permission is missing, or an admission webhook refuses: no write of this kind lands.
-fn refuse(sim: &mut Sim, rng: &mut Rng, until: jiff::Timestamp) {
+fn refuse(sim: &mut Sim, rng: &mut Rng, until: Timestamp) {
     let kinds = [Kind::NodePool, Kind::NodeClaim, Kind::Node, Kind::Pod];
     let kind = kinds.get(rng.usize(0..kinds.len())).copied().unwrap_or(Kind::Node);
-    sim.tell(|| format!("somebody: the controller may not write {kind}s until {until:.0}"));
-    sim.refused_kind = Some((kind, until));
+    // a permission is missing for all of a kind, a webhook may refuse a single object
+    let names = match kind {
+        Kind::NodePool => sim.cluster.pools.names(),
+        Kind::NodeClaim => sim.cluster.claims.names(),
+        Kind::Node => sim.cluster.nodes.names(),
+        _ => sim.cluster.placeholders.names(),
+    };
+    let name = Some(pick(rng, &names)).filter(|_| rng.bool());
+    sim.tell(|| {
+        let what = name.as_ref().map_or_else(|| format!("{kind}s"), |name| format!("{kind} {name}"));
+        format!("somebody: the controller may not write {what} until {until:.0}")
+    });
+    sim.refusal = Some(Refusal { kind, name, until });
 }
 
 /// A second policy with the same selector: nobody governs.
@@ -232,7 +255,7 @@ fn policy_is_deleted(sim: &mut Sim) {
 }
 
 /// A NodePool is deleted, and with it all its claims; GitOps brings it back. Rare, since it takes every node.
-fn pool_is_deleted(sim: &mut Sim, rng: &mut Rng, pool: &str, until: jiff::Timestamp) {
+fn pool_is_deleted(sim: &mut Sim, rng: &mut Rng, pool: &str, until: Timestamp) {
     if rng.u8(0..8) > 0 {
         return;
     }
@@ -292,7 +315,7 @@ pub fn calm(sim: &mut Sim) {
     let now = sim.now;
     sim.no_capacity_until = now;
     sim.pdb_holds_until = now;
-    sim.refused_kind = None;
+    sim.refusal = None;
     for pod in sim.cluster.pods.values_mut() {
         pod.protected_since = None;
     }

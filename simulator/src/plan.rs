@@ -35,6 +35,8 @@ pub struct Plan {
     pub has_room: bool,
     /// A NodePool whose objects the API server lets nobody write; one that does not exist: none.
     pub refused_pool: Option<String>,
+    /// Whether the last of several NodePools is static, so that nothing rotates there.
+    pub has_static_pool: bool,
 }
 
 /// When a policy's window is open.
@@ -63,6 +65,7 @@ impl Default for Plan {
             streams: true,
             has_room: true,
             refused_pool: None,
+            has_static_pool: false,
         }
     }
 }
@@ -86,6 +89,7 @@ impl Plan {
             windows,
             streams: rng.u8(0..4) > 0,
             has_room: rng.u8(0..8) > 0,
+            has_static_pool: rng.u8(0..5) == 0,
             ..Self::default()
         }
     }
@@ -93,6 +97,11 @@ impl Plan {
     /// The names of the NodePools.
     pub fn pool_names(&self) -> impl Iterator<Item = &'static str> + use<> {
         ["api", "web", "batch"].into_iter().take(self.pools.clamp(1, 3))
+    }
+
+    /// Whether this NodePool is static.
+    pub fn is_static(&self, pool: &str) -> bool {
+        self.has_static_pool && self.pools > 1 && self.pool_names().last() == Some(pool)
     }
 
     /// The plan as Rust, for a unit test.
@@ -104,7 +113,7 @@ impl Plan {
         format!(
             "Plan {{\n        seed: {}, faults: {}, only: {only},\n        pools: {}, nodes: {}, replicas: {}, length: {}, \
              expire_after: {},\n        grace_period: {grace}, fallback: {}, windows: Windows::{:?}, streams: {}, \
-             has_room: {},\n        refused_pool: {refused},\n    }}",
+             has_room: {},\n        refused_pool: {refused}, has_static_pool: {},\n    }}",
             self.seed,
             self.faults,
             self.pools,
@@ -116,6 +125,7 @@ impl Plan {
             self.windows,
             self.streams,
             self.has_room,
+            self.has_static_pool,
         )
     }
 }

@@ -20,7 +20,7 @@ use crate::chance::Chance;
 use crate::cluster::Cluster;
 use crate::facts::Facts;
 use crate::invariants::{Invariant, Signals, Violation};
-use crate::people::{Hold, Marks};
+use crate::people::{Hold, Marks, Refusal};
 use crate::plan::{Plan, Windows};
 use crate::process::{self, Life, Process};
 use crate::replica::{self, Leader};
@@ -184,8 +184,8 @@ pub struct Sim {
     pub no_capacity_until: Timestamp,
     /// Until when PodDisruptionBudgets allow nothing.
     pub pdb_holds_until: Timestamp,
-    /// The kind that the controller may not write, and until when.
-    pub refused_kind: Option<(Kind, Timestamp)>,
+    /// What the controller may not write.
+    pub refusal: Option<Refusal>,
     /// What operators have made of Nodes, by UID.
     pub operators: BTreeMap<Box<str>, Marks>,
     /// Until when claims bore `rotate: now` that bear something else by now.
@@ -267,7 +267,7 @@ pub(crate) fn new(plan: &Plan, story: Story) -> Sim {
         violation: None,
         no_capacity_until: began,
         pdb_holds_until: began,
-        refused_kind: None,
+        refusal: None,
         operators: BTreeMap::new(),
         asked_now_until: BTreeMap::new(),
         scheduled: BTreeMap::new(),
@@ -329,6 +329,7 @@ impl Sim {
             expire_after: Some(self.plan.expire_after),
             termination_grace_period: self.plan.grace_period,
             limits: Resources([("cpu".to_owned(), Quantity::whole(room * karpenter::NODE_CPU / 1_000))].into()),
+            is_static: self.plan.is_static(pool),
             ..NodePool::default()
         });
     }
@@ -444,8 +445,11 @@ impl Sim {
     /// Whether the API server lets nobody perform this write.
     pub fn refuses(&self, write: &Write) -> bool {
         let (kind, name) = write.target();
-        let of_kind = self.refused_kind.is_some_and(|(refused, until)| refused == kind && self.now < until);
-        of_kind || (kind == Kind::NodePool && self.plan.refused_pool.as_deref() == Some(name))
+        let is_refused = |refused: &Refusal| {
+            refused.kind == kind && self.now < refused.until && refused.name.as_deref().is_none_or(|only| only == name)
+        };
+        self.refusal.as_ref().is_some_and(is_refused)
+            || (kind == Kind::NodePool && self.plan.refused_pool.as_deref() == Some(name))
     }
 
     /// Whether the policy has been suspended since this instant, or longer.
