@@ -19,7 +19,7 @@ MUTANTS ?= 20
 help: ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  Needs Rust >= 1.95, Go >= 1.26, a C compiler. The first run builds a Kubernetes (about ten minutes)."
+	@echo "  Needs Rust >= 1.95, Go >= 1.26, a C compiler. The first run builds a Kubernetes and validators of older ones (about twenty minutes)."
 
 tools:
 	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust 1.95 or newer (https://rustup.rs)" >&2; exit 1; }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use noderotation_rig::objects::{deployment, node_pool};
 use noderotation_rig::pki::Authority;
-use noderotation_rig::{Options, Rig};
+use noderotation_rig::validator::{self, KUBERNETES_MINORS};
+use noderotation_rig::{Options, Rig, programs};
 use noderotation_tests::Product;
 use noderotation_tests::ask::{Asker, POLICIES, POOLS, policy, pool};
 use noderotation_tests::product::{NAMESPACE, binary, chart};
@@ -135,6 +136,45 @@ async fn ten_sets_of_values_are_what_the_api_server_accepts() {
         let error = rig.helm(&["template", "noderotation", &chart(), "--set", value]).unwrap_err().to_string();
         assert!(error.contains(said), "{value}: {error}");
     }
+}
+
+/// What helm renders without a cluster, or what it says instead.
+fn rendered(flags: &[&str]) -> Result<String, String> {
+    let mut helm = Command::new(programs::build().unwrap().path("helm"));
+    helm.args(["template", "noderotation", &chart(), "--namespace", NAMESPACE, "--include-crds"]).args(flags);
+    let output = helm.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+#[test]
+fn every_supported_kubernetes_accepts_what_the_chart_renders_for_it() {
+    let expected = [
+        ("CustomResourceDefinition", "rotationpolicies.noderotation.io"),
+        ("MutatingWebhookConfiguration", "noderotation"),
+        ("ValidatingAdmissionPolicy", "noderotation-guard-karpenter"),
+        ("ValidatingAdmissionPolicy", "noderotation-guard-nodes"),
+        ("ValidatingAdmissionPolicy", "noderotation-guard-placeholders"),
+        ("ValidatingAdmissionPolicyBinding", "noderotation-guard-karpenter"),
+        ("ValidatingAdmissionPolicyBinding", "noderotation-guard-nodes"),
+        ("ValidatingAdmissionPolicyBinding", "noderotation-guard-placeholders"),
+        ("ValidatingWebhookConfiguration", "noderotation"),
+    ];
+    for minor in KUBERNETES_MINORS {
+        let flags = ["--set", "guardPolicy.enabled=true", "--kube-version", &format!("v1.{minor}.0")];
+        let answer = validator::ask(minor, &rendered(&flags).unwrap(), &[]).unwrap();
+        let mut found: Vec<_> = answer.manifest.iter().map(|v| (v.kind.as_str(), v.name.as_str())).collect();
+        found.sort_unstable();
+        assert_eq!(found, expected, "1.{minor}");
+        for verdict in &answer.manifest {
+            assert!(verdict.errors.is_empty(), "1.{minor}: {} {}: {:?}", verdict.kind, verdict.name, verdict.errors);
+        }
+    }
+    let last_refused = format!("v1.{}.99", KUBERNETES_MINORS.start() - 1);
+    let said = rendered(&["--kube-version", &last_refused]).unwrap_err();
+    assert!(said.contains(">=1.30.0-0 which is incompatible with Kubernetes v1.29.99"), "{said}");
+    // managed services add to the version
+    rendered(&["--kube-version", "v1.30.2-eks-1552ad0"]).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
