@@ -58,14 +58,24 @@ app.kubernetes.io/component: webhook
 "noderotation.io/state", "noderotation.io/started-at", "noderotation.io/failed-at", "noderotation.io/retry-count", "noderotation.io/surge-claim"
 {{- end }}
 
+{{- /* What a NodePool remembers of rotations that are over. A new one, as from a backup, may have it. */}}
+{{- define "noderotation.rememberedKeys" -}}
+"noderotation.io/last-rotation-at", "noderotation.io/last-failure-at", "noderotation.io/window-opened-at"
+{{- end }}
+
+{{- /* This write gives a reason to change guarded keys all the same; one that was there before does not count. */}}
+{{- define "noderotation.glassIsBroken" -}}
+object.?metadata.?annotations[?"noderotation.io/break-glass"].orValue("").matches("\\S") && object.?metadata.?annotations[?"noderotation.io/break-glass"] != oldObject.?metadata.?annotations[?"noderotation.io/break-glass"]
+{{- end }}
+
 {{- /* Annotations and labels, new and old. oldObject is null in a creation; these forms bear that. */}}
 {{- define "noderotation.pairs" -}}
 [[object.?metadata.?annotations.orValue({}), oldObject.?metadata.?annotations.orValue({})], [object.?metadata.?labels.orValue({}), oldObject.?metadata.?labels.orValue({})]]
 {{- end }}
 
-{{- /* k is guarded: ours, and not among the keys given. */}}
+{{- /* k is guarded: ours, not among the keys given, and not what a new NodePool remembers. */}}
 {{- define "noderotation.guarded" -}}
-k.startsWith("noderotation.io/") && !(k in [{{ . }}])
+k.startsWith("noderotation.io/") && !(k in [{{ . }}]) && !(request.operation == "CREATE" && request.resource.resource == "nodepools" && k in [{{ include "noderotation.rememberedKeys" . }}])
 {{- end }}
 
 {{- /* Some guarded key is added, changed or removed. */}}
@@ -140,16 +150,15 @@ spec:
     expression: variables.pairs.map(p, p[1].filter(k, {{ include "noderotation.guarded" .open }} && !(k in p[0])))
   - name: keys
     expression: variables.written[0] + variables.written[1] + variables.removed[0] + variables.removed[1]
-  # break-glass counts only in the write that adds or changes it
   - name: breakGlass
     expression: >-
-      object.?metadata.?annotations[?"noderotation.io/break-glass"].orValue("") != oldObject.?metadata.?annotations[?"noderotation.io/break-glass"].orValue("") ? object.?metadata.?annotations[?"noderotation.io/break-glass"].orValue("") : ""
+      {{ include "noderotation.glassIsBroken" . }} ? string(object.metadata.annotations["noderotation.io/break-glass"]) : ""
   # replacing a NodePool without an active rotation costs one pause between rotations at most
   - name: onlyCleared
     expression: >-
       request.resource.resource == "nodepools" && variables.written[0].size() + variables.written[1].size() == 0 && !("noderotation.io/active-rotation" in variables.pairs[0][1])
   validations:
-  - expression: variables.keys.size() == 0 || variables.breakGlass.matches("\\S") || variables.onlyCleared
+  - expression: variables.keys.size() == 0 || variables.breakGlass != "" || variables.onlyCleared
     messageExpression: '"metadata: " + variables.keys.join(", ") + ": these keys are the state of a rotation, and only system:serviceaccount:{{ .root.Release.Namespace }}:{{ include "noderotation.controller" .root }} may change them (you are " + request.userInfo.username + "); leave them as they are, or, to change them all the same, set the annotation noderotation.io/break-glass: \"<reason>\" in the same write"'
     message: noderotation.io keys are the state of a rotation; to change them all the same, set the annotation noderotation.io/break-glass in the same write
     reason: Forbidden
