@@ -97,7 +97,7 @@ bench: tools ## Criterion benches, then memory, lag and writes of whole processe
 
 crd: ## Writes the chart's CustomResourceDefinition, and what is kept of its schema, from the types
 	cargo run --quiet -p noderotation-cli -- crd > target/crd.yaml
-	mv target/crd.yaml charts/noderotation/crds/rotationpolicies.noderotation.io.yaml
+	mv target/crd.yaml charts/noderotation/files/rotationpolicies.noderotation.io.yaml
 	cargo run --quiet -p noderotation-cli -- crd --schema > target/schema.json
 	mv target/schema.json shared/src/api/spec-schema.json
 

@@ -17,7 +17,7 @@ use noderotation_shared::policy::Policy;
 use serde_json::{Value, json};
 
 const POLICIES: &str = "/apis/noderotation.io/v1alpha1/rotationpolicies";
-const CRD_FILE: &str = "charts/noderotation/crds/rotationpolicies.noderotation.io.yaml";
+const CRD_FILE: &str = "charts/noderotation/files/rotationpolicies.noderotation.io.yaml";
 const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rotationpolicies.noderotation.io";
 
 fn base() -> Value {

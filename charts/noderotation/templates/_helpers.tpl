@@ -13,9 +13,51 @@
 {{- define "noderotation.labels" -}}
 app.kubernetes.io/name: {{ include "noderotation.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ include "noderotation.labelValue" .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+helm.sh/chart: {{ include "noderotation.labelValue" (printf "%s-%s" .Chart.Name .Chart.Version) }}
+{{- end }}
+
+{{- /* A version may have a +, and be longer than a label value. */}}
+{{- define "noderotation.labelValue" -}}
+{{ . | replace "+" "_" | trunc 63 | trimAll "-_." }}
+{{- end }}
+
+{{- define "noderotation.controllerAccount" -}}
+{{ .Values.controller.serviceAccountName | default (include "noderotation.controller" .) }}
+{{- end }}
+
+{{- define "noderotation.webhookAccount" -}}
+{{ .Values.webhook.serviceAccountName | default (include "noderotation.webhook" .) }}
+{{- end }}
+
+{{- /* An image with its registry, and its digest or else its tag; a tag has no +. */}}
+{{- define "noderotation.image" -}}
+{{- $registry := .image.registry | default ((.root.Values.global).imageRegistry) }}
+{{- $repository := empty $registry | ternary .image.repository (printf "%s/%s" $registry .image.repository) }}
+{{- if .image.digest -}}
+{{ printf "%s@%s" $repository .image.digest | quote }}
+{{- else -}}
+{{ printf "%s:%s" $repository (.image.tag | default (.root.Chart.AppVersion | replace "+" "_")) | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* The Secrets of the program and those of all charts; a global one may be a mere name. */}}
+{{- define "noderotation.imagePullSecrets" -}}
+{{- $secrets := list }}
+{{- range concat (((.root.Values.global).imagePullSecrets) | default list) .secrets }}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) }}
+{{- end }}
+{{- with $secrets }}
+imagePullSecrets: {{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{- /* An object of the cleanup after uninstallation, with its weight: none of them stays, whatever becomes of the Job. */}}
+{{- define "noderotation.cleanupHook" -}}
+helm.sh/hook: post-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
 {{- end }}
 
 {{- define "noderotation.controllerSelector" -}}
@@ -45,7 +87,7 @@ app.kubernetes.io/component: webhook
 
 {{- /* The controller by its own token. An impersonated one has no uid, and is an ordinary user. */}}
 {{- define "noderotation.isController" -}}
-(request.userInfo.username == "system:serviceaccount:{{ .Release.Namespace }}:{{ include "noderotation.controller" . }}" && request.userInfo.?uid.orValue("") != "")
+(request.userInfo.username == "system:serviceaccount:{{ .Release.Namespace }}:{{ include "noderotation.controllerAccount" . }}" && request.userInfo.?uid.orValue("") != "")
 {{- end }}
 
 {{- /* Keys open to everyone who may write the object; their values are checked elsewhere. */}}
@@ -89,20 +131,6 @@ k.startsWith("noderotation.io/") && !(k in [{{ . }}]) && !(request.operation == 
   whenUnsatisfiable: ScheduleAnyway
   labelSelector:
     matchLabels: {{- . | nindent 6 }}
-{{- end }}
-
-{{- /* The restricted profile of Pod security. */}}
-{{- define "noderotation.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-seccompProfile: {type: RuntimeDefault}
-{{- end }}
-
-{{- define "noderotation.containerSecurity" -}}
-allowPrivilegeEscalation: false
-capabilities: {drop: [ALL]}
-readOnlyRootFilesystem: true
 {{- end }}
 
 {{- define "noderotation.clientConfig" -}}
@@ -159,7 +187,7 @@ spec:
       request.resource.resource == "nodepools" && variables.written[0].size() + variables.written[1].size() == 0 && !("noderotation.io/active-rotation" in variables.pairs[0][1])
   validations:
   - expression: variables.keys.size() == 0 || variables.breakGlass != "" || variables.onlyCleared
-    messageExpression: '"metadata: " + variables.keys.join(", ") + ": these keys are the state of a rotation, and only system:serviceaccount:{{ .root.Release.Namespace }}:{{ include "noderotation.controller" .root }} may change them (you are " + request.userInfo.username + "); leave them as they are, or, to change them all the same, set the annotation noderotation.io/break-glass: \"<reason>\" in the same write"'
+    messageExpression: '"metadata: " + variables.keys.join(", ") + ": these keys are the state of a rotation, and only system:serviceaccount:{{ .root.Release.Namespace }}:{{ include "noderotation.controllerAccount" .root }} may change them (you are " + request.userInfo.username + "); leave them as they are, or, to change them all the same, set the annotation noderotation.io/break-glass: \"<reason>\" in the same write"'
     message: noderotation.io keys are the state of a rotation; to change them all the same, set the annotation noderotation.io/break-glass in the same write
     reason: Forbidden
   auditAnnotations:
