@@ -19,7 +19,7 @@ MUTANTS ?= 20
 help: ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  Needs Rust >= 1.95, Go >= 1.26, a C compiler. The first run builds a Kubernetes (about ten minutes)."
+	@echo "  Needs Rust >= 1.95, Go >= 1.26, a C compiler. The first run builds a Kubernetes and validators of older ones (about twenty minutes)."
 
 tools:
 	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust 1.95 or newer (https://rustup.rs)" >&2; exit 1; }
@@ -97,7 +97,7 @@ bench: tools ## Criterion benches, then memory, lag and writes of whole processe
 
 crd: ## Writes the chart's CustomResourceDefinition, and what is kept of its schema, from the types
 	cargo run --quiet -p noderotation-cli -- crd > target/crd.yaml
-	mv target/crd.yaml charts/noderotation/crds/rotationpolicies.noderotation.io.yaml
+	mv target/crd.yaml charts/noderotation/files/rotationpolicies.noderotation.io.yaml
 	cargo run --quiet -p noderotation-cli -- crd --schema > target/schema.json
 	mv target/schema.json shared/src/api/spec-schema.json
 

@@ -13,6 +13,8 @@ cargo mutants --version 2>/dev/null | grep -qF "$VERSION" || {
     echo "installing cargo-mutants $VERSION (a few minutes, once)"
     cargo install --locked cargo-mutants --version "$VERSION"
 }
+# dependencies are built once, for the mutants as for everything else
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
 
 # fewer histories for each mutant: what only one in thousands of them shows is `make simulate`'s
 export NODEROTATION_ROTATIONS=${NODEROTATION_ROTATIONS:-300}

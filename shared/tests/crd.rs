@@ -4,7 +4,7 @@
 #[test]
 fn the_chart_ships_the_generated_crd() {
     let path =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/noderotation/crds/rotationpolicies.noderotation.io.yaml");
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/noderotation/files/rotationpolicies.noderotation.io.yaml");
     let shipped: serde_json::Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let generated = serde_json::to_value(noderotation_shared::api::crd()).unwrap();
     assert!(shipped == generated, "{path} differs from what the types generate; run `make crd`");

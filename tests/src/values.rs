@@ -11,13 +11,32 @@ helm install noderotation charts/noderotation --namespace noderotation --create-
 ```
 
 Controller (one leads, the others stand by) and webhook (all serve), each with its own service account and the rights it needs.
-The CustomResourceDefinition lies in `crds/`: Helm installs it, and never changes or removes it; apply it by hand when upgrading.
+Kubernetes 1.30 or newer.
+
+The CustomResourceDefinition is part of the release (`crds.enabled`): upgrades and rollbacks change it, uninstallation leaves
+it and every RotationPolicy (`crds.keep`). One that is there already and does not belong to the release, as of an older chart
+or applied by hand, is taken over with `--take-ownership` (helm ≥ 3.17), once; otherwise helm refuses it.
 
 The webhook's certificate is kept three ways, `webhook.certificate.mode`: `own` needs nothing; `cert-manager` needs cert-manager;
 `secret` needs a Secret of yours for `<fullname>-webhook.<namespace>.svc` and its authority in `caBundle`.
 
-`helm uninstall` first runs a Job that stops the controller and removes what it wrote to nodes, NodeClaims and NodePools. Nothing that
-blocks is left behind. GitOps: `docs/gitops.md` in the repository.
+`helm uninstall` removes the release, webhook configurations included, then runs a Job that removes what the controller wrote to nodes,
+NodeClaims and NodePools. If the Job cannot run, or something cannot be removed, helm ends with `uninstallation completed with 1 error(s)`,
+and the release is gone all the same: nothing that blocks is left behind. To remove the rest, see to the cause, install the release again, and
+uninstall it. `helm template` renders no such Job. GitOps: `docs/gitops.md` in the repository.
+
+With `webhook.hostNetwork` two replicas of one node would need the same ports: see `webhook.ports`, and have as many nodes as
+replicas.
+
+## When the webhook is dead
+
+Freezing, cordoning, uncordoning, `suspend`, `rotate` requests, and every write that sets a new `noderotation.io/break-glass: \"<reason>\"` do not
+depend on the webhook; nor do rotations, Karpenter and ordinary work. A policy's other fields and guarded keys cannot be changed meanwhile. If it does
+not come back, for example because its namespace was deleted, this opens everything (an upgrade or installation brings the guard back):
+
+```sh
+kubectl delete validatingwebhookconfiguration,mutatingwebhookconfiguration -l app.kubernetes.io/name=noderotation
+```
 
 ## Values
 

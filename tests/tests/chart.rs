@@ -2,20 +2,22 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::too_many_lines, missing_docs)]
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use noderotation_rig::objects::{deployment, node_pool};
 use noderotation_rig::pki::Authority;
-use noderotation_rig::{Options, Rig};
+use noderotation_rig::validator::{self, KUBERNETES_MINORS};
+use noderotation_rig::{Options, Rig, programs};
 use noderotation_tests::Product;
-use noderotation_tests::ask::{Asker, POLICIES, POOLS, policy, pool};
+use noderotation_tests::ask::{Asker, CLAIMS, POLICIES, POOLS, claim, policy, pool};
 use noderotation_tests::product::{NAMESPACE, binary, chart};
 use noderotation_tests::world;
 use serde_json::{Value, json};
 
 /// Plausible sets of values.
-const SETS: [(&str, &[&str]); 10] = [
+const SETS: [(&str, &[&str]); 11] = [
     ("defaults", &[]),
     ("without the webhook", &["webhook.enabled=false"]),
     ("the guard as a policy, too", &["guardPolicy.enabled=true"]),
@@ -56,6 +58,27 @@ const SETS: [(&str, &[&str]); 10] = [
         ],
     ),
     (
+        "accounts and rights of the user's, images by digest",
+        &[
+            "serviceAccount.create=false",
+            "rbac.create=false",
+            "rbac.aggregateClusterRoles=false",
+            "controller.serviceAccountName=rotator",
+            "webhook.serviceAccountName=judge",
+            DIGEST,
+            "global.imageRegistry=registry.example",
+            "global.imagePullSecrets[0]=pull",
+            "controller.strategy.type=Recreate",
+            "webhook.strategy.rollingUpdate.maxSurge=0",
+            "webhook.livenessProbe.timeoutSeconds=5",
+            "controller.podSecurityContext.fsGroup=2000",
+            "webhook.hostNetwork=true",
+            "webhook.ports.https=9444",
+            "webhook.ports.http=9081",
+            "controller.ports.http=9080",
+        ],
+    ),
+    (
         "small",
         &[
             "controller.replicas=1",
@@ -68,8 +91,10 @@ const SETS: [(&str, &[&str]); 10] = [
     ),
 ];
 
+const DIGEST: &str = "controller.image.digest=sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
 /// Values that must be refused, and a part of the message.
-const WRONG: [(&str, &str); 7] = [
+const WRONG: [(&str, &str); 9] = [
     ("webhook.staticPools=maybe", "/webhook/staticPools"),
     ("webhok.enabled=false", "webhok"),
     ("controller.replicas=0", "/controller/replicas"),
@@ -77,6 +102,8 @@ const WRONG: [(&str, &str); 7] = [
     ("webhook.certificate.lifetime=90d", "/webhook/certificate/lifetime"),
     ("placeholder.priority=100", "/placeholder/priority"),
     ("controller.logLevel=loud", "/controller/logLevel"),
+    ("controller.image.digest=latest", "/controller/image/digest"),
+    ("controller.readinessProbe.exec.command[0]=true", "/controller/readinessProbe"),
 ];
 
 fn set_flags(values: &[&str]) -> Vec<String> {
@@ -105,7 +132,7 @@ fn kinds_of_others() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_sets_of_values_are_what_the_api_server_accepts() {
+async fn plausible_values_are_what_the_api_server_accepts() {
     let rig = Rig::start(Options { bare: true, ..Options::default() }).await.unwrap();
     rig.install_karpenter_kinds().unwrap();
     rig.apply_text(&kinds_of_others()).unwrap();
@@ -135,6 +162,422 @@ async fn ten_sets_of_values_are_what_the_api_server_accepts() {
         let error = rig.helm(&["template", "noderotation", &chart(), "--set", value]).unwrap_err().to_string();
         assert!(error.contains(said), "{value}: {error}");
     }
+}
+
+/// What helm renders without a cluster, or what it says instead.
+fn rendered(flags: &[&str]) -> Result<String, String> {
+    let mut helm = Command::new(programs::build().unwrap().path("helm"));
+    helm.args(["template", "noderotation", &chart(), "--namespace", NAMESPACE, "--include-crds"]).args(flags);
+    let output = helm.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+#[test]
+fn every_supported_kubernetes_accepts_what_the_chart_renders_for_it() {
+    let expected = [
+        ("CustomResourceDefinition", "rotationpolicies.noderotation.io"),
+        ("MutatingWebhookConfiguration", "noderotation"),
+        ("ValidatingAdmissionPolicy", "noderotation-guard-karpenter"),
+        ("ValidatingAdmissionPolicy", "noderotation-guard-nodes"),
+        ("ValidatingAdmissionPolicy", "noderotation-guard-placeholders"),
+        ("ValidatingAdmissionPolicyBinding", "noderotation-guard-karpenter"),
+        ("ValidatingAdmissionPolicyBinding", "noderotation-guard-nodes"),
+        ("ValidatingAdmissionPolicyBinding", "noderotation-guard-placeholders"),
+        ("ValidatingWebhookConfiguration", "noderotation"),
+    ];
+    for minor in KUBERNETES_MINORS {
+        let flags = ["--set", "guardPolicy.enabled=true", "--kube-version", &format!("v1.{minor}.0")];
+        let answer = validator::ask(minor, &rendered(&flags).unwrap(), &[]).unwrap();
+        let mut found: Vec<_> = answer.manifest.iter().map(|v| (v.kind.as_str(), v.name.as_str())).collect();
+        found.sort_unstable();
+        assert_eq!(found, expected, "1.{minor}");
+        for verdict in &answer.manifest {
+            assert!(verdict.errors.is_empty(), "1.{minor}: {} {}: {:?}", verdict.kind, verdict.name, verdict.errors);
+        }
+    }
+    let last_refused = format!("v1.{}.99", KUBERNETES_MINORS.start() - 1);
+    let said = rendered(&["--kube-version", &last_refused]).unwrap_err();
+    assert!(said.contains(">=1.30.0-0 which is incompatible with Kubernetes v1.29.99"), "{said}");
+    // managed services add to the version
+    rendered(&["--kube-version", "v1.30.2-eks-1552ad0"]).unwrap();
+}
+
+fn documents(text: &str) -> Vec<Value> {
+    serde_saphyr::read::<_, Value>(&mut text.as_bytes())
+        .map(Result::unwrap)
+        .filter(|object| !object.is_null())
+        .collect()
+}
+
+/// The one object of this kind whose name ends so.
+fn one<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    let is_it = |o: &&Value| o["kind"] == kind && o["metadata"]["name"].as_str().unwrap().ends_with(name);
+    let found: Vec<&Value> = objects.iter().filter(is_it).collect();
+    assert_eq!(found.len(), 1, "{kind} {name}");
+    found[0]
+}
+
+/// The flag by which helm renders as if it saw a cluster's APIs, as Argo CD has it render.
+const WITH_THE_CLUSTERS_APIS: [&str; 2] = ["--api-versions", "apiregistration.k8s.io/v1"];
+
+#[test]
+fn only_where_a_cluster_is_seen_is_the_cleanup_rendered() {
+    let of_cleanup = |flags: &[&str]| -> Vec<Value> {
+        let objects = documents(&rendered(flags).unwrap()).into_iter();
+        objects.filter(|o| o["metadata"]["name"] == "noderotation-cleanup").collect()
+    };
+    assert_eq!(of_cleanup(&[]), Vec::<Value>::new());
+    let of_cleanup = of_cleanup(&WITH_THE_CLUSTERS_APIS);
+    assert_eq!(of_cleanup.len(), 6, "account, two roles, two bindings, Job");
+    for object in of_cleanup {
+        let annotations = &object["metadata"]["annotations"];
+        assert_eq!(annotations["helm.sh/hook"], "post-delete", "{object}");
+        assert_eq!(annotations["helm.sh/hook-delete-policy"], "before-hook-creation,hook-succeeded,hook-failed");
+    }
+}
+
+#[test]
+fn accounts_images_ports_and_probes_are_what_the_values_say() {
+    let (_, values) = SETS.iter().find(|(what, _)| what.starts_with("accounts")).unwrap();
+    let flags = set_flags(values);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(WITH_THE_CLUSTERS_APIS).collect();
+    let objects = documents(&rendered(&flags).unwrap());
+    let none_of = |kind: &str| !objects.iter().any(|o| o["kind"].as_str().unwrap().starts_with(kind));
+    assert!(none_of("ServiceAccount") && none_of("ClusterRole") && none_of("Role"));
+    let pod = |name: &str| one(&objects, "Deployment", name)["spec"]["template"]["spec"].clone();
+    let (controller, webhook) = (pod("-controller"), pod("-webhook"));
+    assert_eq!(
+        (&controller["serviceAccountName"], &webhook["serviceAccountName"]),
+        (&json!("rotator"), &json!("judge"))
+    );
+    assert_eq!(controller["imagePullSecrets"], json!([{"name": "pull"}]));
+    let digest = DIGEST.split_once('=').unwrap().1;
+    let image = format!("registry.example/noderotation-controller@{digest}");
+    assert_eq!(controller["containers"][0]["image"], image);
+    assert_eq!(webhook["containers"][0]["image"], "registry.example/noderotation-webhook:0.1.0");
+    assert_eq!(one(&objects, "Job", "-cleanup")["spec"]["template"]["spec"]["containers"][0]["image"], image);
+    assert_eq!(controller["securityContext"]["fsGroup"], 2000);
+    assert_eq!(controller["securityContext"]["runAsNonRoot"], true);
+    let arguments = |pod: &Value| pod["containers"][0]["args"].to_string();
+    assert!(arguments(&controller).contains("--listen=0.0.0.0:9080"), "{controller}");
+    for argument in ["--listen=0.0.0.0:9444", "--health-listen=0.0.0.0:9081", "--controller-account=rotator"] {
+        assert!(arguments(&webhook).contains(argument), "{argument}: {webhook}");
+    }
+    assert_eq!(
+        webhook["containers"][0]["livenessProbe"],
+        json!({"httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 20, "timeoutSeconds": 5})
+    );
+    assert_eq!(one(&objects, "Deployment", "-controller")["spec"]["strategy"], json!({"type": "Recreate"}));
+    let guard = one(&objects, "ValidatingWebhookConfiguration", "noderotation").to_string();
+    assert!(guard.contains("system:serviceaccount:noderotation:rotator") && !guard.contains("noderotation-controller"));
+}
+
+#[test]
+fn everybody_who_may_view_or_edit_may_do_so_with_policies() {
+    let objects = documents(&rendered(&[]).unwrap());
+    let role = |name: &str| one(&objects, "ClusterRole", name).clone();
+    let is_part_of = |role: &Value, of: &str| {
+        role["metadata"]["labels"][format!("rbac.authorization.k8s.io/aggregate-to-{of}")] == "true"
+    };
+    let (view, edit) = (role("-view"), role("-edit"));
+    assert_eq!(["view", "edit", "admin"].map(|of| is_part_of(&view, of)), [true; 3]);
+    assert_eq!(["view", "edit", "admin"].map(|of| is_part_of(&edit, of)), [false, true, true]);
+    assert_eq!(view["rules"][0]["verbs"], json!(["get", "list", "watch"]));
+    assert_eq!(edit["rules"][0]["verbs"], json!(["create", "update", "patch", "delete", "deletecollection"]));
+}
+
+/// A copy of the chart in which these files are changed.
+fn changed_chart(folder: &Path, changes: &[(&str, &str, &str)]) -> String {
+    let copied = Command::new("cp").arg("-r").arg(chart()).arg(folder).status().unwrap();
+    assert!(copied.success());
+    let copy = folder.join("noderotation");
+    for (file, from, to) in changes {
+        let text = std::fs::read_to_string(copy.join(file)).unwrap();
+        assert!(text.contains(from), "{file}: {from}");
+        std::fs::write(copy.join(file), text.replace(from, to)).unwrap();
+    }
+    copy.display().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_of_another_chart_and_a_version_with_build_metadata_are_installed() {
+    let rig = Rig::start(Options { bare: true, ..Options::default() }).await.unwrap();
+    rig.install_karpenter_kinds().unwrap();
+    let umbrella = rig.folder().join("umbrella");
+    std::fs::create_dir_all(umbrella.join("charts")).unwrap();
+    changed_chart(
+        &umbrella.join("charts"),
+        &[(
+            "Chart.yaml",
+            "ersion: 0.1.0",
+            "ersion: 0.1.0+build.7.of-a-branch-whose-name-is-long-enough-to-exceed-a-label-value",
+        )],
+    );
+    std::fs::write(
+        umbrella.join("Chart.yaml"),
+        "{apiVersion: v2, name: platform, version: 1.0.0, dependencies: [{name: noderotation, version: '>=0.1.0-0', condition: noderotation.enabled}]}",
+    )
+    .unwrap();
+    std::fs::write(
+        umbrella.join("values.yaml"),
+        "{noderotation: {enabled: true}, global: {imageRegistry: registry.example, storageClass: x, labels: {team: a}}}",
+    )
+    .unwrap();
+    let path = umbrella.display().to_string();
+    rig.helm(&["install", "platform", &path, "--namespace", NAMESPACE, "--create-namespace"]).unwrap();
+    let deployment =
+        rig.get("/apis/apps/v1/namespaces/noderotation/deployments/noderotation-controller").await.unwrap();
+    assert!(
+        deployment["metadata"]["labels"]["helm.sh/chart"].as_str().unwrap().starts_with("noderotation-0.1.0_build.7")
+    );
+    assert!(
+        deployment["spec"]["template"]["spec"]["containers"][0]["image"]
+            .as_str()
+            .unwrap()
+            .starts_with("registry.example/noderotation-controller:0.1.0_build.7")
+    );
+    let off = rig.helm(&["template", "platform", &path, "--set", "noderotation.enabled=false"]).unwrap();
+    assert!(!off.contains("kind:"), "{off}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_crd_follows_the_release_and_outlives_it() {
+    let rig = Rig::start(Options { bare: true, ..Options::default() }).await.unwrap();
+    let admin = Asker::admin(&rig);
+    let older = changed_chart(rig.folder(), &[("files/rotationpolicies.noderotation.io.yaml", "- rotpol", "- oldpol")]);
+    let present = chart();
+    let helm = |verb: &[&str]| {
+        let common = ["--namespace", NAMESPACE, "--set", "webhook.enabled=false", "--set", "cleanup.enabled=false"];
+        let flags = if matches!(verb[0], "install" | "upgrade") { &common[..] } else { &common[..2] };
+        rig.helm(&[verb, flags].concat())
+    };
+    let short_name = async || admin.get(CRD).await.body["spec"]["names"]["shortNames"][0].clone();
+
+    helm(&["install", "noderotation", &older, "--create-namespace"]).unwrap();
+    assert_eq!(short_name().await, "oldpol");
+    rig.wait("policies to be served", Duration::from_secs(30), async || {
+        Ok((admin.create(POLICIES, &policy("api", &json!({"w": "api"}))).await.code == 201).then_some(()))
+    })
+    .await
+    .unwrap();
+    helm(&["upgrade", "noderotation", &present]).unwrap();
+    assert_eq!(short_name().await, "rotpol");
+    helm(&["rollback", "noderotation", "1"]).unwrap();
+    assert_eq!(short_name().await, "oldpol");
+    helm(&["upgrade", "noderotation", &present]).unwrap();
+    // not even a release without it takes it away
+    helm(&["upgrade", "noderotation", &present, "--set", "crds.enabled=false"]).unwrap();
+    assert_eq!(short_name().await, "rotpol");
+    helm(&["upgrade", "noderotation", &older]).unwrap();
+    helm(&["uninstall", "noderotation"]).unwrap();
+    assert_eq!(short_name().await, "oldpol");
+    helm(&["install", "noderotation", &present]).unwrap();
+    assert_eq!(short_name().await, "rotpol");
+    assert_eq!(admin.get(&format!("{POLICIES}/api")).await.code, 200, "policies outlive every step");
+
+    // one that was applied by hand is taken over when the user says so
+    helm(&["uninstall", "noderotation"]).unwrap();
+    let by_nobody = json!({"metadata": {"annotations": null, "labels": null}});
+    assert_eq!(admin.merge(CRD, &by_nobody).await.code, 200);
+    let refusal = helm(&["install", "noderotation", &present]).unwrap_err().to_string();
+    assert!(refusal.contains("invalid ownership metadata"), "{refusal}");
+    helm(&["install", "noderotation", &present, "--take-ownership"]).unwrap();
+    // and whoever wants everything gone says that
+    helm(&["upgrade", "noderotation", &present, "--set", "crds.keep=false"]).unwrap();
+    helm(&["uninstall", "noderotation", "--wait"]).unwrap();
+    assert_eq!(admin.get(CRD).await.code, 404);
+}
+
+const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rotationpolicies.noderotation.io";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_uninstallation_whose_job_cannot_run_leaves_nothing_that_blocks() {
+    // nothing runs Jobs on a bare rig
+    let rig = Rig::start(Options { bare: true, ..Options::default() }).await.unwrap();
+    rig.install_karpenter_kinds().unwrap();
+    let product = Product::install_bare_with(rig, &["--set", "guardPolicy.enabled=true"]).unwrap();
+    let (rig, admin) = (&product.rig, Asker::admin(&product.rig));
+    let said = rig.helm(&["uninstall", "noderotation", "--namespace", NAMESPACE, "--timeout", "2s"]).unwrap_err();
+    assert!(said.to_string().contains("uninstallation completed with 1 error(s)"), "{said}");
+    assert_eq!(rig.helm(&["list", "--all", "--all-namespaces", "--short"]).unwrap().trim(), "");
+    let kinds = "deployments,jobs,services,serviceaccounts,roles,rolebindings,poddisruptionbudgets,clusterroles,clusterrolebindings,priorityclasses,mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings";
+    let left = rig
+        .kubectl(&[
+            "get",
+            kinds,
+            "--all-namespaces",
+            "--selector",
+            "app.kubernetes.io/instance=noderotation",
+            "--output",
+            "name",
+        ])
+        .unwrap();
+    assert_eq!(left.trim(), "");
+    // policies stay, and nothing hinders writing them or guarded keys
+    let policy = policy("api", &json!({"w": "api"}));
+    assert_eq!(admin.create(POLICIES, &policy).await.code, 201);
+    let mut marked = pool("api", &json!({"w": "api"}));
+    marked["metadata"]["annotations"] = json!({"noderotation.io/active-rotation": "x"});
+    assert_eq!(admin.create(POOLS, &marked).await.code, 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cleanup_goes_on_after_a_refusal() {
+    let rig = Rig::start(Options { bare: true, ..Options::default() }).await.unwrap();
+    let product = Product::install_bare(rig).unwrap();
+    let (rig, admin) = (&product.rig, Asker::admin(&product.rig));
+    // the rights that helm gives the Job
+    for object in documents(&rendered(&WITH_THE_CLUSTERS_APIS).unwrap()) {
+        if object["metadata"]["name"] == "noderotation-cleanup" && object["kind"] != "Job" {
+            rig.apply(&object).unwrap();
+        }
+    }
+    let kubeconfig = rig.kubeconfig_for(NAMESPACE, "noderotation-cleanup").await.unwrap();
+    let cleanup = || {
+        let mut program = Command::new(binary("noderotation-controller").unwrap());
+        program.args(["--cleanup", "--cleanup-unless-deployed", "noderotation-controller", "--namespace", NAMESPACE]);
+        let output = program.env("NODEROTATION_KUBECONFIG", &kubeconfig).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    };
+    let marked = |name: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "annotations": {"noderotation.io/cordoned": "true", "noderotation.io/surge-for": "x"}},
+            "spec": {"unschedulable": true},
+        })
+    };
+    for name in ["first", "second"] {
+        rig.apply(&marked(name)).unwrap();
+    }
+
+    let (ok, said) = cleanup();
+    assert!(!ok && said.contains("its release is not uninstalled; nothing was removed"), "{said}");
+    assert_eq!(traces_on_nodes(rig).await, 6);
+    rig.delete("/apis/apps/v1/namespaces/noderotation/deployments/noderotation-controller").await.unwrap();
+
+    // one Node refuses every write, and Karpenter's kinds do not exist
+    rig.apply_text(NOBODY_WRITES_TO_FIRST).unwrap();
+    rig.wait("the refusal to hold", Duration::from_secs(30), async || {
+        let patch = json!({"metadata": {"labels": {"probe": "x"}}});
+        Ok((admin.merge("/api/v1/nodes/first?dryRun=All", &patch).await.code == 422).then_some(()))
+    })
+    .await
+    .unwrap();
+    let (ok, said) = cleanup();
+    assert!(!ok && said.contains("1 objects were cleaned up, 1 could not be") && said.contains("first"), "{said}");
+    assert!(said.contains("not this one"), "the reason is told: {said}");
+    assert_eq!(traces_on_nodes(rig).await, 3, "the other Node is clean");
+
+    rig.kubectl(&["delete", "validatingadmissionpolicybinding", "nobody-writes-to-first"]).unwrap();
+    rig.wait("the rest to be removed", Duration::from_secs(60), async || Ok(cleanup().0.then_some(()))).await.unwrap();
+    assert_eq!(traces_on_nodes(rig).await, 0);
+}
+
+const NOBODY_WRITES_TO_FIRST: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: nobody-writes-to-first}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [nodes]}]
+  validations: [{expression: 'object.metadata.name != "first"', message: not this one}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: nobody-writes-to-first}
+spec: {policyName: nobody-writes-to-first, validationActions: [Deny]}
+"#;
+
+/// The number of our annotations and cordons on Nodes.
+async fn traces_on_nodes(rig: &Rig) -> usize {
+    let count = |node: &Value| {
+        let annotations = node["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+        annotations.keys().filter(|key| key.starts_with("noderotation.io/")).count()
+            + usize::from(node["spec"]["unschedulable"] == true)
+    };
+    rig.list("/api/v1/nodes").await.unwrap().iter().map(count).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_webhook_keeps_nobody_from_stopping_rotations() {
+    let rig = Rig::start(Options { bare: true, ..Options::default() }).await.unwrap();
+    rig.install_karpenter_kinds().unwrap();
+    let product = Product::install_bare(rig).unwrap();
+    let (rig, admin) = (&product.rig, Asker::admin(&product.rig));
+    let policy_path = format!("{POLICIES}/api");
+    let claim_path = format!("{CLAIMS}/api-1");
+    assert_eq!(admin.create(POLICIES, &policy("api", &json!({"w": "api"}))).await.code, 201);
+    assert_eq!(admin.create(POOLS, &pool("api", &json!({"w": "api"}))).await.code, 201);
+    let mut rotating = claim("api-1", "api");
+    rotating["metadata"]["annotations"] = json!({"noderotation.io/state": "pending"});
+    assert_eq!(admin.create(CLAIMS, &rotating).await.code, 201);
+    rig.apply(&json!({
+        "apiVersion": "v1", "kind": "Node", "spec": {"unschedulable": true},
+        "metadata": {"name": "api-1", "annotations": {"noderotation.io/cordoned": "true"}},
+    }))
+    .unwrap();
+    // from here on the API server has to call a webhook that never answers
+    rig.helm(&[
+        "upgrade",
+        "noderotation",
+        &chart(),
+        "--namespace",
+        NAMESPACE,
+        "--reuse-values",
+        "--set",
+        "webhook.enabled=true",
+    ])
+    .unwrap();
+    let annotate = |key: &str, value: &str| json!({"metadata": {"annotations": {key: value}}});
+    let state = annotate("noderotation.io/state", "failed");
+    rig.wait("the guard to hold", Duration::from_secs(30), async || {
+        let reply = admin.merge(&format!("{claim_path}?dryRun=All"), &state).await;
+        Ok(reply.message().contains("failed calling webhook").then_some(()))
+    })
+    .await
+    .unwrap();
+
+    let chances = json!({"spec": {"minRotationChances": 3}});
+    assert!(admin.merge(&policy_path, &chances).await.message().contains("failed calling webhook"));
+    for suspend in [true, false, true] {
+        assert_eq!(admin.merge(&policy_path, &json!({"spec": {"suspend": suspend}})).await.code, 200);
+    }
+    let both = json!({"spec": {"suspend": false, "minRotationChances": 3}});
+    assert!(admin.merge(&policy_path, &both).await.message().contains("failed calling webhook"));
+    rig.kubectl(&["annotate", "nodepool", "api", "noderotation.io/freeze=2999-01-01T00:00:00Z"]).unwrap();
+    rig.kubectl(&["annotate", "nodepool", "api", "noderotation.io/freeze-"]).unwrap();
+    rig.kubectl(&["uncordon", "api-1"]).unwrap();
+    rig.kubectl(&["annotate", "nodeclaim", "api-1", "noderotation.io/rotate=next-window"]).unwrap();
+    rig.kubectl(&[
+        "annotate",
+        "nodeclaim",
+        "api-1",
+        "noderotation.io/break-glass=incident 7",
+        "noderotation.io/state=failed",
+        "--overwrite",
+    ])
+    .unwrap();
+    let again = annotate("noderotation.io/state", "pending");
+    assert!(admin.merge(&claim_path, &again).await.message().contains("failed calling webhook"), "an old reason");
+    let mut restored = pool("restored", &json!({"w": "restored"}));
+    restored["metadata"]["annotations"] = json!({"noderotation.io/last-rotation-at": "2026-11-01T00:00:00Z"});
+    assert_eq!(admin.create(POOLS, &restored).await.code, 201);
+
+    // the command of the chart's README opens the rest, and an upgrade closes it again
+    let readme = std::fs::read_to_string(format!("{}/README.md", chart())).unwrap();
+    let command =
+        readme.lines().find(|line| line.starts_with("kubectl delete validatingwebhookconfiguration")).unwrap();
+    rig.kubectl(&command.split(' ').skip(1).collect::<Vec<_>>()).unwrap();
+    rig.wait("policies to be free", Duration::from_secs(30), async || {
+        Ok((admin.merge(&policy_path, &chances).await.code == 200).then_some(()))
+    })
+    .await
+    .unwrap();
+    assert_eq!(admin.merge(&claim_path, &again).await.code, 200);
+    rig.helm(&["upgrade", "noderotation", &chart(), "--namespace", NAMESPACE, "--reuse-values"]).unwrap();
+    assert_eq!(admin.get(CONFIGURATION).await.code, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 use noderotation_rig::cluster::{Reply, exchange};
-use noderotation_shared::admission::annotation_guard::is_guarded;
+use noderotation_shared::admission::annotation_guard::{REMEMBERED, is_guarded};
 use noderotation_shared::keys::{self, Carrier, Owner};
 use noderotation_tests::Product;
 use noderotation_tests::ask::{APPLY, Asker, CLAIMS, JSON, MERGE, POOLS, STRATEGIC, claim, pool};
@@ -241,6 +241,9 @@ async fn nobody_else_changes_a_guarded_key(actors: &Actors) -> u64 {
         for (map, key) in &keys {
             let mut forged = created.clone();
             forged["metadata"][*map][*key] = json!("forged");
+            if kind.carrier == Carrier::NodePool && REMEMBERED.contains(key) {
+                continue;
+            }
             refused(&actors.admin.create(kind.collection, &forged).await, "create", key);
             count += 1;
         }
@@ -414,6 +417,19 @@ async fn who_may(actors: &Actors, warns: bool) {
     if warns {
         assert!(reply.warnings.iter().any(|w| w.contains("no rotation is in flight")), "{:?}", reply.warnings);
     }
+    // a NodePool from a backup, as Velero creates it
+    let restored = |key: &str| {
+        let mut pool = pool("restored", &json!({"w": "restored"}));
+        pool["metadata"]["annotations"] = json!({"c": "d", key: "2026-11-01T00:00:00Z"});
+        pool
+    };
+    for key in REMEMBERED {
+        fine(&actors.admin.create(POOLS, &restored(key)).await);
+        fine(&actors.admin.delete(&format!("{POOLS}/restored")).await);
+    }
+    let in_flight = actors.admin.create(POOLS, &restored(keys::ACTIVE_ROTATION)).await;
+    refused(&in_flight, "restoring a rotation in flight", keys::ACTIVE_ROTATION);
+
     // kubectl, as people use it
     fine(&actors.controller.merge(&path, &state("pending")).await);
     let error = actors

@@ -1,7 +1,7 @@
 //! The chart repeats keys in CEL and endpoints in YAML; both must be those of the code.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use noderotation_shared::admission::annotation_guard::{COPIED_TO_NODES, OPEN};
+use noderotation_shared::admission::annotation_guard::{COPIED_TO_NODES, OPEN, REMEMBERED};
 use noderotation_webhook::handlers::Endpoint;
 use strum::VariantArray;
 
@@ -19,6 +19,7 @@ fn words(template: &str) -> Vec<String> {
 fn the_chart_lists_the_same_keys_as_the_code() {
     assert_eq!(words("noderotation.openKeys"), OPEN);
     assert_eq!(words("noderotation.copiedKeys"), COPIED_TO_NODES);
+    assert_eq!(words("noderotation.rememberedKeys"), REMEMBERED);
 }
 
 #[test]

@@ -13,9 +13,51 @@
 {{- define "noderotation.labels" -}}
 app.kubernetes.io/name: {{ include "noderotation.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ include "noderotation.labelValue" .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+helm.sh/chart: {{ include "noderotation.labelValue" (printf "%s-%s" .Chart.Name .Chart.Version) }}
+{{- end }}
+
+{{- /* A version may have a +, and be longer than a label value. */}}
+{{- define "noderotation.labelValue" -}}
+{{ . | replace "+" "_" | trunc 63 | trimAll "-_." }}
+{{- end }}
+
+{{- define "noderotation.controllerAccount" -}}
+{{ .Values.controller.serviceAccountName | default (include "noderotation.controller" .) }}
+{{- end }}
+
+{{- define "noderotation.webhookAccount" -}}
+{{ .Values.webhook.serviceAccountName | default (include "noderotation.webhook" .) }}
+{{- end }}
+
+{{- /* An image with its registry, and its digest or else its tag; a tag has no +. */}}
+{{- define "noderotation.image" -}}
+{{- $registry := .image.registry | default ((.root.Values.global).imageRegistry) }}
+{{- $repository := empty $registry | ternary .image.repository (printf "%s/%s" $registry .image.repository) }}
+{{- if .image.digest -}}
+{{ printf "%s@%s" $repository .image.digest | quote }}
+{{- else -}}
+{{ printf "%s:%s" $repository (.image.tag | default (.root.Chart.AppVersion | replace "+" "_")) | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* The Secrets of the program and those of all charts; a global one may be a mere name. */}}
+{{- define "noderotation.imagePullSecrets" -}}
+{{- $secrets := list }}
+{{- range concat (((.root.Values.global).imagePullSecrets) | default list) .secrets }}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) }}
+{{- end }}
+{{- with $secrets }}
+imagePullSecrets: {{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{- /* An object of the cleanup after uninstallation, with its weight: none of them stays, whatever becomes of the Job. */}}
+{{- define "noderotation.cleanupHook" -}}
+helm.sh/hook: post-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
 {{- end }}
 
 {{- define "noderotation.controllerSelector" -}}
@@ -44,16 +86,16 @@ app.kubernetes.io/component: webhook
 {{- end }}
 
 {{- define "noderotation.controllerUser" -}}
-system:serviceaccount:{{ .Release.Namespace }}:{{ include "noderotation.controller" . }}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "noderotation.controllerAccount" . }}
 {{- end }}
 
 {{- define "noderotation.webhookUser" -}}
-system:serviceaccount:{{ .Release.Namespace }}:{{ include "noderotation.webhook" . }}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "noderotation.webhookAccount" . }}
 {{- end }}
 
 {{- /* The controller by its own token. An impersonated one has no uid, and is an ordinary user. */}}
 {{- define "noderotation.isController" -}}
-(request.userInfo.username == "system:serviceaccount:{{ .Release.Namespace }}:{{ include "noderotation.controller" . }}" && request.userInfo.?uid.orValue("") != "")
+(request.userInfo.username == "system:serviceaccount:{{ .Release.Namespace }}:{{ include "noderotation.controllerAccount" . }}" && request.userInfo.?uid.orValue("") != "")
 {{- end }}
 
 {{- /* Keys open to everyone who may write the object; their values are checked elsewhere. */}}
@@ -66,14 +108,24 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "noderotation.webhook"
 "noderotation.io/state", "noderotation.io/started-at", "noderotation.io/failed-at", "noderotation.io/retry-count", "noderotation.io/surge-claim"
 {{- end }}
 
+{{- /* What a NodePool remembers of rotations that are over. A new one, as from a backup, may have it. */}}
+{{- define "noderotation.rememberedKeys" -}}
+"noderotation.io/last-rotation-at", "noderotation.io/last-failure-at", "noderotation.io/window-opened-at"
+{{- end }}
+
+{{- /* This write gives a reason to change guarded keys all the same; one that was there before does not count. */}}
+{{- define "noderotation.glassIsBroken" -}}
+object.?metadata.?annotations[?"noderotation.io/break-glass"].orValue("").matches("\\S") && object.?metadata.?annotations[?"noderotation.io/break-glass"] != oldObject.?metadata.?annotations[?"noderotation.io/break-glass"]
+{{- end }}
+
 {{- /* Annotations and labels, new and old. oldObject is null in a creation; these forms bear that. */}}
 {{- define "noderotation.pairs" -}}
 [[object.?metadata.?annotations.orValue({}), oldObject.?metadata.?annotations.orValue({})], [object.?metadata.?labels.orValue({}), oldObject.?metadata.?labels.orValue({})]]
 {{- end }}
 
-{{- /* k is guarded: ours, and not among the keys given. */}}
+{{- /* k is guarded: ours, not among the keys given, and not what a new NodePool remembers. */}}
 {{- define "noderotation.guarded" -}}
-k.startsWith("noderotation.io/") && !(k in [{{ . }}])
+k.startsWith("noderotation.io/") && !(k in [{{ . }}]) && !(request.operation == "CREATE" && request.resource.resource == "nodepools" && k in [{{ include "noderotation.rememberedKeys" . }}])
 {{- end }}
 
 {{- /* Some guarded key is added, changed or removed. */}}
@@ -87,20 +139,6 @@ k.startsWith("noderotation.io/") && !(k in [{{ . }}])
   whenUnsatisfiable: ScheduleAnyway
   labelSelector:
     matchLabels: {{- . | nindent 6 }}
-{{- end }}
-
-{{- /* The restricted profile of Pod security. */}}
-{{- define "noderotation.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-seccompProfile: {type: RuntimeDefault}
-{{- end }}
-
-{{- define "noderotation.containerSecurity" -}}
-allowPrivilegeEscalation: false
-capabilities: {drop: [ALL]}
-readOnlyRootFilesystem: true
 {{- end }}
 
 {{- define "noderotation.clientConfig" -}}
@@ -148,17 +186,16 @@ spec:
     expression: variables.pairs.map(p, p[1].filter(k, {{ include "noderotation.guarded" .open }} && !(k in p[0])))
   - name: keys
     expression: variables.written[0] + variables.written[1] + variables.removed[0] + variables.removed[1]
-  # break-glass counts only in the write that adds or changes it
   - name: breakGlass
     expression: >-
-      object.?metadata.?annotations[?"noderotation.io/break-glass"].orValue("") != oldObject.?metadata.?annotations[?"noderotation.io/break-glass"].orValue("") ? object.?metadata.?annotations[?"noderotation.io/break-glass"].orValue("") : ""
+      {{ include "noderotation.glassIsBroken" . }} ? string(object.metadata.annotations["noderotation.io/break-glass"]) : ""
   # replacing a NodePool without an active rotation costs one pause between rotations at most
   - name: onlyCleared
     expression: >-
       request.resource.resource == "nodepools" && variables.written[0].size() + variables.written[1].size() == 0 && !("noderotation.io/active-rotation" in variables.pairs[0][1])
   validations:
-  - expression: variables.keys.size() == 0 || variables.breakGlass.matches("\\S") || variables.onlyCleared
-    messageExpression: '"metadata: " + variables.keys.join(", ") + ": these keys are the state of a rotation, and only system:serviceaccount:{{ .root.Release.Namespace }}:{{ include "noderotation.controller" .root }} may change them (you are " + request.userInfo.username + "); leave them as they are, or, to change them all the same, set the annotation noderotation.io/break-glass: \"<reason>\" in the same write"'
+  - expression: variables.keys.size() == 0 || variables.breakGlass != "" || variables.onlyCleared
+    messageExpression: '"metadata: " + variables.keys.join(", ") + ": these keys are the state of a rotation, and only system:serviceaccount:{{ .root.Release.Namespace }}:{{ include "noderotation.controllerAccount" .root }} may change them (you are " + request.userInfo.username + "); leave them as they are, or, to change them all the same, set the annotation noderotation.io/break-glass: \"<reason>\" in the same write"'
     message: noderotation.io keys are the state of a rotation; to change them all the same, set the annotation noderotation.io/break-glass in the same write
     reason: Forbidden
   auditAnnotations:

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 pub use fresh::Freshness;
 pub use noderotation_shared::store::{Change, Store};
-pub use reflector::{ListWatch, reflect};
+pub use reflector::{ListWatch, Unparsed, reflect};
 use tokio::sync::Notify;
 
 use crate::objects::Cached;

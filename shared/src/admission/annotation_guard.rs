@@ -65,6 +65,12 @@ pub struct Target<'a> {
 }
 
 impl Target<'_> {
+    /// Whether only the controller may write `key` here.
+    fn guards(&self, key: &str) -> bool {
+        let is_restored = self.is_new && self.carrier == Carrier::NodePool && REMEMBERED.contains(&key);
+        is_guarded(self.carrier, key) && !is_restored
+    }
+
     /// Whether the change only copies a key from the NodePool's template. Karpenter copies the template's keys to every
     /// new NodeClaim and later to its Node; if they were refused there, no node could ever join.
     fn is_copied_from_template(&self, change: &KeyChange<'_>) -> bool {
@@ -98,6 +104,10 @@ pub enum GuardVerdict {
 /// The operator's keys: whoever may write the object may change them. Other handlers check their values.
 pub const OPEN: [&str; 3] = [keys::FREEZE, keys::ROTATE, keys::BREAK_GLASS];
 
+/// What a NodePool remembers of rotations that are over: it holds back the next start at most. A new NodePool may have it,
+/// so that a backup can be restored; nothing of a rotation in flight may come that way.
+pub const REMEMBERED: [&str; 3] = [keys::LAST_ROTATION_AT, keys::LAST_FAILURE_AT, keys::WINDOW_OPENED_AT];
+
 /// Keys that have a meaning on a NodeClaim only. Karpenter copies a claim's annotations to its Node when the Node
 /// registers; if they were guarded on Nodes, the Node could not join.
 pub const COPIED_TO_NODES: [&str; 5] =
@@ -129,7 +139,7 @@ pub fn judge_guarded(
     new: &GuardedMetadata,
     requester: Requester<'_>,
 ) -> GuardVerdict {
-    let changes = changes(target.carrier, old, new);
+    let changes = changes(target, old, new);
     if changes.is_empty() || requester.is_controller() {
         return GuardVerdict::Allowed;
     }
@@ -160,12 +170,12 @@ pub fn judge_guarded(
     GuardVerdict::Refused(refusal(&changes, requester))
 }
 
-fn changes<'a>(carrier: Carrier, old: &'a GuardedMetadata, new: &'a GuardedMetadata) -> Vec<KeyChange<'a>> {
+fn changes<'a>(target: Target<'_>, old: &'a GuardedMetadata, new: &'a GuardedMetadata) -> Vec<KeyChange<'a>> {
     let mut changes = Vec::new();
     for (map, old, new) in [("annotations", &old.annotations, &new.annotations), ("labels", &old.labels, &new.labels)] {
         let mut keys: Vec<&String> = old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))).collect();
         keys.sort_unstable();
-        for key in keys.into_iter().filter(|key| is_guarded(carrier, key)) {
+        for key in keys.into_iter().filter(|key| target.guards(key)) {
             let (old, new) = (old.get(key).map(String::as_str), new.get(key).map(String::as_str));
             if old != new {
                 changes.push(KeyChange { map, key, old, new });
@@ -261,6 +271,23 @@ mod tests {
         ];
         for (carrier, old, new, name, uid, expected) in table {
             assert_eq!(outcome(&judge(carrier, old, new, name, uid)), expected, "{carrier:?} {old} {new} {name}");
+        }
+    }
+
+    #[test]
+    fn a_new_node_pool_may_remember_but_not_be_in_rotation() {
+        let created = |carrier, key: &str| {
+            let target = Target { carrier, is_new: true, template: None };
+            let requester = Requester { name: "velero", uid: "u", controller: CONTROLLER };
+            let new = GuardedMetadata::read(&json!({"annotations": {key: "2026-11-01T00:00:00Z"}}));
+            outcome(&judge_guarded(target, &GuardedMetadata::default(), &new, requester))
+        };
+        for key in REMEMBERED {
+            assert_eq!(created(Carrier::NodePool, key), "allowed", "{key}");
+            assert_eq!(created(Carrier::NodeClaim, key), "refused", "{key}");
+        }
+        for key in [keys::ACTIVE_ROTATION, keys::ACTIVE_ROTATION_STATE, keys::DRAINING_AT] {
+            assert_eq!(created(Carrier::NodePool, key), "refused", "{key}");
         }
     }
 

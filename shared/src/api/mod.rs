@@ -2,8 +2,7 @@
 //!
 //! [`crd`] generates the CustomResourceDefinition from these types. Everything that can be validated by looking at one
 //! object is enforced twice: by the schema and CEL rules (`api::schema`) and by [`crate::policy::Policy::try_from`].
-//! No rule may ever *error*: an error blocks even the removal of a finalizer from an object that was stored before the
-//! rule existed.
+//! No rule may lock an object that was stored before the rule existed: see `api::schema`.
 
 mod schema;
 mod structure;
@@ -306,6 +305,7 @@ pub fn crd() -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
             schema::finish(schema);
+            schema::require_spec(schema);
         }
     }
     crd

@@ -1,10 +1,16 @@
 //! The schema of single fields of the CRD, with their CEL rules (§3).
 //!
 //! Every rule has a `message` (used if the expression fails) and, where showing the value helps, a `messageExpression`.
-//! No rule can error: digits are limited so that no duration overflows, dates are compared as text, and time zones are
-//! compared with a list of names.
+//!
+//! An API server keeps no object from changing elsewhere because of a value that was stored before a rule existed, as long
+//! as the rule is *false*. An error in a rule, or one that is too expensive for the stored value, locks the object. So no
+//! rule here errors: digits are limited so that no duration overflows, text that a rule reads may be a number, dates are
+//! compared as text, and time zones are compared with a list of names. What a `pattern` can say, a `pattern` says.
+//!
+//! Kubernetes 1.30 to 1.33 estimate the cost of an int-or-string value as if it had three megabytes, whatever `maxLength`
+//! says. Inside lists, rules therefore call only what is not charged by length: `in` of a list, `isSorted`, `format`.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{JSON, JSONSchemaProps};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{JSON, JSONSchemaProps, ValidationRule};
 use schemars::generate::SchemaGenerator;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
@@ -79,8 +85,9 @@ pub fn age_threshold(_: &mut SchemaGenerator) -> Schema {
     )
 }
 
+/// The maximum says what `format` means: older API servers do not enforce `int32`.
 pub fn chances(_: &mut SchemaGenerator) -> Schema {
-    schema(json!({"type": "integer", "format": "int32", "minimum": 1, "default": defaults::two()}))
+    schema(json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": i32::MAX, "default": defaults::two()}))
 }
 
 pub fn max_unavailable(_: &mut SchemaGenerator) -> Schema {
@@ -103,7 +110,7 @@ pub fn zone(_: &mut SchemaGenerator) -> Schema {
         json!([{
             "rule": format!("self in [{}]", names.join(",")),
             "message": "must be an IANA time zone name such as Asia/Tokyo",
-            "messageExpression": "'found \"' + string(self) + '\": write an IANA time zone name such as Asia/Tokyo'",
+            "messageExpression": "'found \"%s\": write an IANA time zone name such as Asia/Tokyo'.format([self])",
         }]),
     )
 }
@@ -115,13 +122,17 @@ pub fn days(g: &mut SchemaGenerator) -> Schema {
     }))
 }
 
-/// The type accepts a number and the rule refuses it. With type `string`, the comparison of start and end would error on
-/// a number that was stored before the rule existed, and an error blocks every later write of the object.
-fn clock(pattern: &str, example: &str) -> Schema {
+/// Text of a certain form that a rule of the object around it compares. The type accepts a number and the rule refuses it:
+/// with type `string`, that comparison would error on a number that was stored before.
+fn compared_text(pattern: &str, max_length: usize, message: &str) -> Schema {
     with_rules(
-        json!({"x-kubernetes-int-or-string": true, "maxLength": 5, "pattern": pattern}),
-        json!([{"rule": "type(self) == string", "message": format!("must be HH:MM in quotes, such as {example}")}]),
+        json!({"x-kubernetes-int-or-string": true, "maxLength": max_length, "pattern": pattern}),
+        json!([{"rule": "type(self) in [string]", "message": message}]),
     )
+}
+
+fn clock(pattern: &str, example: &str) -> Schema {
+    compared_text(pattern, 5, &format!("must be HH:MM in quotes, such as {example}"))
 }
 
 pub fn start(_: &mut SchemaGenerator) -> Schema {
@@ -141,7 +152,7 @@ pub fn windows(g: &mut SchemaGenerator) -> Schema {
     item.insert(
         "x-kubernetes-validations".into(),
         json!([{
-            "rule": "!has(self.start) || !has(self.end) || self.start != self.end",
+            "rule": "!has(self.start) || !has(self.end) || !(self.start in [self.end])",
             "message": "start and end must differ; for the whole day write \"00:00\" and \"24:00\"",
             "fieldPath": ".end",
         }]),
@@ -153,31 +164,33 @@ pub fn exclusion_name(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": "string", "maxLength": 253}))
 }
 
+/// Dates from 2000 to 2099: 31 days, 30 days, February, and its 29th in a leap year; a time of day may follow.
 pub fn moment(_: &mut SchemaGenerator) -> Schema {
-    let shape = "^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])(T([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?)?$";
-    with_rules(
-        json!({"type": "string", "maxLength": 19}),
-        json!([{
-            "rule": format!(
-                "self.matches('{shape}') && !(self.substring(5, 10) in ['02-30', '02-31', '04-31', '06-31', '09-31', '11-31']) && (self.substring(5, 10) != '02-29' || int(self.substring(0, 4)) % 4 == 0)"
-            ),
-            "message": "must be a date (2026-12-26) or a local date-time (2026-12-26T22:00)",
-            "messageExpression": "'found \"' + self + '\": write a date (2026-12-26) or a local date-time (2026-12-26T22:00)'",
-        }]),
-    )
+    let days = [
+        "20[0-9]{2}-(0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])",
+        "20[0-9]{2}-(0[469]|11)-(0[1-9]|[12][0-9]|30)",
+        "20[0-9]{2}-02-(0[1-9]|1[0-9]|2[0-8])",
+        "20([02468][048]|[13579][26])-02-29",
+    ];
+    let pattern = format!("^({})(T([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?)?$", days.join("|"));
+    compared_text(&pattern, 19, "must be a date (2026-12-26) or a local date-time (2026-12-26T22:00), as text")
 }
 
+/// Dates are completed to date-times of one length, whose order as text is their order in time.
 pub fn exclusions(g: &mut SchemaGenerator) -> Schema {
-    let padded = |field: &str, midnight: &str| {
+    let completed = |field: &str, midnight: &str| {
         format!(
-            "(self.{field}.size() == 10 ? self.{field} + 'T{midnight}:00' : self.{field}.size() == 16 ? self.{field} + ':00' : self.{field})"
+            "(self.{field}.size() == 10 ? '%sT{midnight}:00'.format([self.{field}]) : self.{field}.size() == 16 ? '%s:00'.format([self.{field}]) : self.{field})"
         )
     };
+    let (from, until) = (completed("from", "00:00"), completed("until", "24:00"));
     let mut item = ExclusionSpec::json_schema(g);
     item.insert(
         "x-kubernetes-validations".into(),
         json!([{
-            "rule": format!("!has(self.from) || !has(self.until) || {} < {}", padded("from", "00:00"), padded("until", "24:00")),
+            "rule": format!(
+                "!has(self.from) || !has(self.until) || !(type(self.from) in [string]) || !(type(self.until) in [string]) || ([{from}, {until}].isSorted() && !({from} in [{until}]))"
+            ),
             "message": "until must be later than from (a date includes the whole day)",
             "fieldPath": ".until",
         }]),
@@ -185,14 +198,27 @@ pub fn exclusions(g: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": "array", "maxItems": 64, "x-kubernetes-list-type": "atomic", "items": item}))
 }
 
+/// The name in a label key, and a label value that is not empty.
+const LABEL_NAME: &str = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?";
+/// The prefix of a label key: a DNS subdomain. At most 253 characters, which this does not say.
+const LABEL_PREFIX: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
+/// The lengths of the two parts of a label key.
+const LABEL_LENGTHS: &str = "^([^/]{1,253}/)?[^/]{1,63}$";
+
+fn label_key_pattern() -> String {
+    format!("^({LABEL_PREFIX}/)?{LABEL_NAME}$")
+}
+
 fn label_key() -> Value {
     json!({
         "type": "string", "minLength": 1, "maxLength": 317,
-        "x-kubernetes-validations": [{
-            "rule": "!format.qualifiedName().validate(self).hasValue()",
-            "message": "must be a label key such as workload or example.com/workload",
-        }],
+        "pattern": label_key_pattern(),
+        "allOf": [{"pattern": LABEL_LENGTHS}],
     })
+}
+
+fn label_value() -> Value {
+    json!({"type": "string", "maxLength": 63, "pattern": format!("^({LABEL_NAME})?$")})
 }
 
 fn key_set(default: &Value) -> Schema {
@@ -210,6 +236,7 @@ pub fn preferred_keys(_: &mut SchemaGenerator) -> Schema {
 }
 
 pub fn selector(_: &mut SchemaGenerator) -> Schema {
+    let is_key = format!("k.matches(r'{}') && k.matches(r'{LABEL_LENGTHS}')", label_key_pattern());
     schema(json!({
         "type": "object",
         "x-kubernetes-map-type": "atomic",
@@ -217,18 +244,12 @@ pub fn selector(_: &mut SchemaGenerator) -> Schema {
             "matchLabels": {
                 "type": "object",
                 "maxProperties": 64,
-                "additionalProperties": {"type": "string", "maxLength": 63},
-                "x-kubernetes-validations": [
-                    {
-                        "rule": "self.all(k, !format.qualifiedName().validate(k).hasValue())",
-                        "message": "every key must be a label key such as workload or example.com/workload",
-                        "messageExpression": "'found key \"' + self.filter(k, format.qualifiedName().validate(k).hasValue())[0] + '\": write a label key such as workload or example.com/workload'",
-                    },
-                    {
-                        "rule": "self.all(k, !format.labelValue().validate(self[k]).hasValue())",
-                        "message": "every value must be a label value: letters, digits, '-', '_', '.', beginning and ending with a letter or digit",
-                    },
-                ],
+                "additionalProperties": label_value(),
+                "x-kubernetes-validations": [{
+                    "rule": format!("self.all(k, {is_key})"),
+                    "message": "every key must be a label key such as workload or example.com/workload",
+                    "messageExpression": format!("'found key \"%s\": write a label key such as workload or example.com/workload'.format([self.filter(k, !({is_key}))[0]])"),
+                }],
             },
             "matchExpressions": {
                 "type": "array",
@@ -239,23 +260,16 @@ pub fn selector(_: &mut SchemaGenerator) -> Schema {
                     "required": ["key", "operator"],
                     "properties": {
                         "key": label_key(),
-                        "operator": {"type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
+                        "operator": {"x-kubernetes-int-or-string": true, "enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
                         "values": {
                             "type": "array",
                             "maxItems": 64,
                             "x-kubernetes-list-type": "atomic",
-                            "items": {
-                                "type": "string",
-                                "maxLength": 63,
-                                "x-kubernetes-validations": [{
-                                    "rule": "!format.labelValue().validate(self).hasValue()",
-                                    "message": "must be a label value: letters, digits, '-', '_', '.', beginning and ending with a letter or digit",
-                                }],
-                            },
+                            "items": label_value(),
                         },
                     },
                     "x-kubernetes-validations": [{
-                        "rule": "self.operator in ['In', 'NotIn'] ? has(self.values) && self.values.size() > 0 : !has(self.values) || self.values.size() == 0",
+                        "rule": "!has(self.operator) || (self.operator in ['In', 'NotIn'] ? has(self.values) && self.values.size() > 0 : !has(self.values) || self.values.size() == 0)",
                         "message": "In and NotIn need values; Exists and DoesNotExist take none",
                     }],
                 },
@@ -273,6 +287,22 @@ pub fn conditions(g: &mut SchemaGenerator) -> Schema {
     schema(json!({
         "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"], "items": item,
     }))
+}
+
+/// The rule of the whole object: it is created with a `spec`. A `required` of the schema would refuse every later write,
+/// even the removal of a finalizer, to an object that was stored without one: the root of an object is never unchanged, so
+/// the API server excuses nothing there. For the same reason the rule does not look at `spec` in an update, where it may be
+/// of any type; that an update removes `spec` is for the webhook to refuse.
+pub fn require_spec(root: &mut JSONSchemaProps) {
+    root.required = None;
+    root.x_kubernetes_validations = Some(vec![ValidationRule {
+        rule: "oldSelf.hasValue() || has(self.spec)".into(),
+        optional_old_self: Some(true),
+        message: Some("is required: when and how the nodes of which NodePools are rotated".into()),
+        reason: Some("FieldValueRequired".into()),
+        field_path: Some(".spec".into()),
+        ..ValidationRule::default()
+    }]);
 }
 
 /// Gives every optional map the default `{}`, because the API server applies nested defaults only if every parent has a

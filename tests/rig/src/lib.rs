@@ -38,6 +38,7 @@ pub mod pki;
 pub mod process;
 pub mod programs;
 mod progress;
+pub mod validator;
 
 pub use boot::{Options, Rig};
 

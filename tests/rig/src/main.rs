@@ -12,7 +12,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Build the programs that are missing: about ten minutes the first time, then nothing.
+    /// Build the programs that are missing, validators included: about twenty minutes the first time, then nothing.
     Build,
     /// Boot the control plane and run it until Ctrl-C.
     Up {
@@ -43,6 +43,7 @@ async fn run() -> anyhow::Result<()> {
     match Args::parse().verb {
         Verb::Build => {
             let programs = programs::build()?;
+            programs::build_validators()?;
             println!("{}", programs.bin.display());
         }
         Verb::Up { bare, without_karpenter, audit } => {

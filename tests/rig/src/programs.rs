@@ -16,7 +16,8 @@ struct Module {
     flags: fn(&Path) -> anyhow::Result<String>,
 }
 
-const MODULES: [Module; 5] = [
+/// What a control plane consists of.
+const CONTROL_PLANE: [Module; 5] = [
     Module { name: "etcd", programs: &[("etcd", "go.etcd.io/etcd/server/v3")], flags: |_| Ok(String::new()) },
     Module {
         name: "kube",
@@ -39,11 +40,32 @@ const MODULES: [Module; 5] = [
     Module { name: "helm", programs: &[("helm", "helm.sh/helm/v3/cmd/helm")], flags: helm_flags },
 ];
 
+/// The minor versions of Kubernetes that the chart supports, each with a validator ([`crate::validator`]).
+pub const KUBERNETES_MINORS: std::ops::RangeInclusive<u32> = 30..=36;
+
+/// The validators of [`KUBERNETES_MINORS`]: one source, `tools/validate`, with the code of one Kubernetes version each.
+const VALIDATORS: [Module; 7] = [
+    validator("validate-1.30", &[("validate-1.30", VALIDATE)]),
+    validator("validate-1.31", &[("validate-1.31", VALIDATE)]),
+    validator("validate-1.32", &[("validate-1.32", VALIDATE)]),
+    validator("validate-1.33", &[("validate-1.33", VALIDATE)]),
+    validator("validate-1.34", &[("validate-1.34", VALIDATE)]),
+    validator("validate-1.35", &[("validate-1.35", VALIDATE)]),
+    validator("validate-1.36", &[("validate-1.36", VALIDATE)]),
+];
+
+const VALIDATE: &str = "example.invalid/noderotation/rig/validate";
+
+const fn validator(name: &'static str, programs: &'static [(&'static str, &'static str)]) -> Module {
+    // the version that is linked in decides which CEL an API server offers
+    Module { name, programs, flags: kubernetes_flags }
+}
+
 /// The oldest Go that can build everything: the `go` line of Karpenter's go.mod.
 const LEAST_GO: (u32, u32) = (1, 26);
 
-/// The free space that a build needs: half a gigabyte for the programs, four for Go's caches.
-const LEAST_FREE_MIB: u64 = 6 * 1024;
+/// The free space that a build needs: one gigabyte for the programs, six for Go's caches.
+const LEAST_FREE_MIB: u64 = 8 * 1024;
 
 /// The folders of the built programs and of the data that they ship.
 #[derive(Clone, Debug)]
@@ -68,39 +90,69 @@ pub fn cache() -> PathBuf {
     base.unwrap_or_else(home).join("noderotation-rig")
 }
 
-/// Builds the programs that are missing, and shows progress on standard error. If `NODEROTATION_RIG_BIN` is set, nothing is
+/// Builds what is missing of the control plane, and shows progress on standard error. If `NODEROTATION_RIG_BIN` is set, nothing is
 /// built: it names a folder of binaries, whose sibling folder `share` holds their data.
 pub fn build() -> anyhow::Result<Programs> {
     if let Some(bin) = std::env::var_os("NODEROTATION_RIG_BIN").map(PathBuf::from) {
         return ready_made(bin);
     }
-    let cache = cache();
-    let programs = Programs { bin: cache.join("bin"), share: cache.join("share") };
+    let programs = in_cache()?;
+    let _only_one = Lock::take(&cache().join("build.lock"))?;
+    build_missing(&CONTROL_PLANE, &programs)?;
+    if !programs.share.join("crds").exists() {
+        copy_data(&programs)?;
+    }
+    Ok(programs)
+}
+
+/// Builds the validators that are missing; apart from the control plane, since few tests need them. If
+/// `NODEROTATION_RIG_BIN` is set, they are expected there.
+pub fn build_validators() -> anyhow::Result<Programs> {
+    if let Some(bin) = std::env::var_os("NODEROTATION_RIG_BIN").map(PathBuf::from) {
+        require(&VALIDATORS, &bin)?;
+        return ready_made(bin);
+    }
+    let programs = in_cache()?;
+    let _only_one = Lock::take(&cache().join("validators.lock"))?;
+    build_missing(&VALIDATORS, &programs)?;
+    Ok(programs)
+}
+
+fn in_cache() -> anyhow::Result<Programs> {
+    let programs = Programs { bin: cache().join("bin"), share: cache().join("share") };
     std::fs::create_dir_all(&programs.bin).with_context(|| format!("{} cannot be created", programs.bin.display()))?;
-    let _only_one = Lock::take(&cache.join("build.lock"))?;
-    let todo: Vec<_> = MODULES.iter().filter(|m| !is_built(m, &programs)).collect();
-    if todo.is_empty() && programs.share.join("crds").exists() {
-        return Ok(programs);
+    Ok(programs)
+}
+
+fn build_missing(modules: &[Module], programs: &Programs) -> anyhow::Result<()> {
+    let todo: Vec<_> = modules.iter().filter(|m| !is_built(m, programs)).collect();
+    if todo.is_empty() {
+        return Ok(());
     }
     check_go()?;
-    check_disk(&cache)?;
+    check_disk(&programs.bin)?;
     let began = Instant::now();
     for (n, module) in todo.iter().enumerate() {
         eprintln!("rig: building {} ({} of {}, {:.0?} so far)", module.name, n + 1, todo.len(), began.elapsed());
         let started = Instant::now();
-        build_module(module, &programs)?;
+        build_module(module, programs)?;
         eprintln!("rig: built {} in {:.0?}", module.name, started.elapsed());
     }
-    copy_data(&programs)?;
-    Ok(programs)
+    Ok(())
 }
 
-fn ready_made(bin: PathBuf) -> anyhow::Result<Programs> {
-    for program in MODULES.iter().flat_map(|m| m.programs).map(|(program, _)| program) {
+/// An error where the folder lacks one of these modules' programs.
+fn require(modules: &[Module], bin: &Path) -> anyhow::Result<()> {
+    for program in modules.iter().flat_map(|m| m.programs).map(|(program, _)| program) {
         if !bin.join(program).exists() {
             bail!("NODEROTATION_RIG_BIN={} holds no {program}; unset it to have everything built", bin.display());
         }
     }
+    Ok(())
+}
+
+fn ready_made(bin: PathBuf) -> anyhow::Result<Programs> {
+    require(&CONTROL_PLANE, &bin)?;
     let share = bin.parent().unwrap_or(&bin).join("share");
     if !share.join("crds").exists() {
         bail!(
@@ -122,10 +174,12 @@ fn stamp_path(module: &Module, programs: &Programs) -> PathBuf {
 /// To be raised when the flags above change, so that everything is built again.
 const FLAGS_REVISION: u32 = 2;
 
-/// Identifies what was built: flags and pinned sources. Another version of Go is no reason to build again.
+/// Identifies what was built: flags, pinned sources and our own. Another version of Go is no reason to build again.
 fn stamp(module: &Module) -> String {
-    let read = |file| std::fs::read_to_string(tools(module.name).join(file)).unwrap_or_default();
-    format!("{FLAGS_REVISION}\n{}{}", read("go.mod"), read("go.sum"))
+    let read = |folder: &str, file| std::fs::read_to_string(tools(folder).join(file)).unwrap_or_default();
+    let uses_ours = module.programs.iter().any(|(_, package)| *package == VALIDATE);
+    let ours = if uses_ours { read("validate", "main.go") } else { String::new() };
+    format!("{FLAGS_REVISION}\n{}{}{ours}", read(module.name, "go.mod"), read(module.name, "go.sum"))
 }
 
 fn is_built(module: &Module, programs: &Programs) -> bool {

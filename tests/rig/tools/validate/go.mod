@@ -1,0 +1,3 @@
+module example.invalid/noderotation/rig/validate
+
+go 1.22.0
