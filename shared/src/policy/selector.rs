@@ -16,7 +16,7 @@ pub struct PoolSelector {
 }
 
 /// Everything that a selector requires of one label key.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct LabelRequirement {
     /// The allowed values; `None` allows any value.
     one_of: Option<BTreeSet<String>>,
@@ -57,10 +57,24 @@ impl LabelRequirement {
     }
 }
 
+impl PartialEq for PoolSelector {
+    /// Whether both select the same NodePools with the same specificity.
+    fn eq(&self, other: &Self) -> bool {
+        self.specificity == other.specificity && self.rules == other.rules
+    }
+}
+
 impl PoolSelector {
     /// Whether the selector selects a NodePool with these labels.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.selector.matches(labels)
+    }
+
+    /// The bytes of all its keys and values.
+    pub fn bytes(&self) -> usize {
+        let of_values = |values: &BTreeSet<String>| values.iter().map(String::len).sum::<usize>();
+        let of_rule = |rule: &LabelRequirement| rule.one_of.as_ref().map_or(0, of_values) + of_values(&rule.none_of);
+        self.rules.iter().map(|(key, rule)| key.len() + of_rule(rule)).sum()
     }
 
     /// The number of entries in `matchLabels` and `matchExpressions`; 0 for `{}` (§4).
