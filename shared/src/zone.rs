@@ -21,6 +21,9 @@ pub fn program_version() -> &'static str {
     &VERSION
 }
 
+/// What to write where nothing better can be suggested.
+pub const EXAMPLE: &str = "an IANA name such as Asia/Tokyo";
+
 /// The error of [`find`]: a text that is not the name of a time zone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}; write {instead}")]
@@ -123,7 +126,7 @@ fn suggestion(name: &str) -> String {
         };
         return format!("the time zone of a city, such as {city}");
     }
-    nearest(name).unwrap_or_else(|| "an IANA name such as Asia/Tokyo".into())
+    nearest(name).unwrap_or_else(|| EXAMPLE.into())
 }
 
 /// The whole hours of an offset such as `UTC+9`, `GMT-03:30` or `+09:00`.

@@ -166,10 +166,12 @@ fn is_subdomain(text: &str) -> bool {
         })
 }
 
+/// What to write instead of something that is no label key.
+pub const LABEL_KEY: &str = "a label key such as workload or example.com/workload";
+
 /// Adds every problem of a selector to `problems`.
 pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<FieldError>) {
     let labels = "spec.nodePoolSelector.matchLabels";
-    let key_rule = "a label key such as workload or example.com/workload";
     let value_why =
         "must be a label value: at most 63 letters, digits, '-', '_', '.', beginning and ending with a letter or digit";
     if let Some(count) = selector.match_labels.as_ref().map(BTreeMap::len).filter(|count| *count > 64) {
@@ -177,7 +179,7 @@ pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<Fie
     }
     for (key, value) in selector.match_labels.iter().flatten() {
         if !is_label_key(key) {
-            problems.push(FieldError::new(labels, format!("key {}", quoted(key)), "must be a label key", key_rule));
+            problems.push(FieldError::new(labels, format!("key {}", quoted(key)), "must be a label key", LABEL_KEY));
         }
         if !is_label_value(value) {
             problems.push(FieldError::new(
@@ -199,7 +201,7 @@ pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<Fie
                 format!("{path}.key"),
                 quoted(&expression.key),
                 "must be a label key",
-                key_rule,
+                LABEL_KEY,
             ));
         }
         let values = expression.values.as_deref().unwrap_or_default();
