@@ -39,6 +39,7 @@ const SETS: [(&str, &[&str]); 10] = [
             "serviceMonitor.enabled=true",
             "prometheusRule.enabled=true",
             "networkPolicy.enabled=true",
+            "networkPolicy.apiServers={10.0.0.10/32,fd00::/64}",
             "serviceMonitor.labels.release=p",
         ],
     ),
@@ -69,7 +70,7 @@ const SETS: [(&str, &[&str]); 10] = [
 ];
 
 /// Values that must be refused, and a part of the message.
-const WRONG: [(&str, &str); 7] = [
+const WRONG: [(&str, &str); 8] = [
     ("webhook.staticPools=maybe", "/webhook/staticPools"),
     ("webhok.enabled=false", "webhok"),
     ("controller.replicas=0", "/controller/replicas"),
@@ -77,6 +78,7 @@ const WRONG: [(&str, &str); 7] = [
     ("webhook.certificate.lifetime=90d", "/webhook/certificate/lifetime"),
     ("placeholder.priority=100", "/placeholder/priority"),
     ("controller.logLevel=loud", "/controller/logLevel"),
+    ("networkPolicy.apiServers[0]=api.example.com", "/networkPolicy/apiServers/0"),
 ];
 
 fn set_flags(values: &[&str]) -> Vec<String> {
@@ -134,6 +136,31 @@ async fn ten_sets_of_values_are_what_the_api_server_accepts() {
     for (value, said) in WRONG {
         let error = rig.helm(&["template", "noderotation", &chart(), "--set", value]).unwrap_err().to_string();
         assert!(error.contains(said), "{value}: {error}");
+    }
+}
+
+/// Whoever may send reviews to the webhook: the API servers, where they are named, or else everybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_api_servers_that_are_named_reach_the_webhook() {
+    let rig = Rig::start(Options { bare: true, ..Options::default() }).await.unwrap();
+    rig.kubectl(&["create", "namespace", NAMESPACE]).unwrap();
+    let admin = Asker::admin(&rig);
+    for (values, expected) in [
+        (vec![], Value::Null),
+        (
+            vec!["networkPolicy.apiServers={10.0.0.10/32,fd00::/64}"],
+            json!([{"ipBlock": {"cidr": "10.0.0.10/32"}}, {"ipBlock": {"cidr": "fd00::/64"}}]),
+        ),
+    ] {
+        let flags = set_flags(&[&["networkPolicy.enabled=true"], &*values].concat());
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let only = ["--show-only", "templates/networkpolicy.yaml"];
+        let template = ["template", "noderotation", &chart(), "--namespace", NAMESPACE];
+        rig.apply_text(&rig.helm(&[&template, &only[..], &*flags].concat()).unwrap()).unwrap();
+        let path = format!("/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/networkpolicies/noderotation-webhook");
+        let ingress = admin.get(&path).await.body["spec"]["ingress"].clone();
+        let https = ingress.as_array().unwrap().iter().find(|rule| rule["ports"][0]["port"] == "https").unwrap();
+        assert_eq!(https["from"], expected);
     }
 }
 
