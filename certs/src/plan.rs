@@ -89,11 +89,11 @@ pub fn plan(observed: ObservedState<'_>, settings: &CertificateSettings, now: Ti
 fn replacement(observed: ObservedState<'_>, now: Timestamp) -> Action {
     // The signer is trusted already, so nobody has to wait for caBundle. And unlike an older certificate, a new one is not
     // due at once in the eyes of a replica whose clock is ahead, so the two do not overwrite each other for ever.
-    let may_sign = |data: &&SecretData| {
+    let may_sign = |data: &SecretData| {
         let is_trusted = observed.last_good.is_none_or(|good| good.trusts(&data.signer));
         is_trusted && data.signer.certificate.is_valid_at(now)
     };
-    if observed.data.filter(may_sign).is_some() {
+    if observed.data.is_some_and(may_sign) {
         return Action::Renew;
     }
     match observed.last_good.filter(|good| good.is_usable_at(now)) {

@@ -142,9 +142,9 @@ impl Admitted {
         self.0.retain(|_, entry| entry.since.elapsed() < REMEMBERED);
     }
 
-    /// The number of objects that are remembered.
-    pub fn len(&self) -> usize {
-        self.0.len()
+    /// Whether nothing is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The objects of which one version, or what `stored` knows of it, matters to a verdict; the youngest first. `selects_own`

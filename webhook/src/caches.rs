@@ -163,7 +163,7 @@ impl Caches {
     pub fn is_settled(&self) -> bool {
         let mut state = self.lock();
         state.admitted.expire();
-        state.admitted.len() == 0
+        state.admitted.is_empty()
     }
 
     /// The objects that were admitted of late and matter to a verdict, so that it has to be known what is stored of them.

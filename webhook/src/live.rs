@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use futures::future::{BoxFuture, join_all};
+pub use futures::future::BoxFuture;
+use futures::future::join_all;
 use noderotation_cluster::api::Api;
 use noderotation_cluster::error::{Error, with_causes};
 use noderotation_shared::kind::Kind;

@@ -8,12 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use noderotation_cluster::error::Error;
 use noderotation_shared::kind::Kind;
 use noderotation_webhook::handlers::{Endpoint, Handlers};
-use noderotation_webhook::live::{LiveReader, settle};
+use noderotation_webhook::live::{BoxFuture, LiveReader, settle};
 use noderotation_webhook::request::AdmissionRequest;
 use noderotation_webhook::response::AdmissionResponse;
 use parking_lot::Mutex;

@@ -29,7 +29,7 @@ struct Server {
     address: SocketAddr,
     tls: TlsConnector,
     metrics: Arc<Metrics>,
-    server: Arc<connections::Server>,
+    serving: Arc<connections::Server>,
 }
 
 impl Server {
@@ -54,7 +54,7 @@ impl Server {
             .add(rustls::pki_types::CertificateDer::from_pem_slice(authority.certificate.pem.as_bytes()).unwrap())
             .unwrap();
         let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-        Self { address, tls: TlsConnector::from(Arc::new(config)), metrics, server }
+        Self { address, tls: TlsConnector::from(Arc::new(config)), metrics, serving: server }
     }
 
     async fn connect(&self) -> TlsStream<TcpStream> {
@@ -193,8 +193,8 @@ async fn every_malformed_request_gets_a_bounded_answer() {
     }
     // none of this harms the next request
     assert_eq!(server.post(POLICIES, JSON, &whole).await.0, 200);
-    server.server.close();
-    tokio::time::timeout(PATIENCE, server.server.closed()).await.unwrap();
+    server.serving.close();
+    tokio::time::timeout(PATIENCE, server.serving.closed()).await.unwrap();
 }
 
 /// Unfinished bodies take nothing from anybody: a review is answered while all of them are still under way.

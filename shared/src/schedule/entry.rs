@@ -102,7 +102,7 @@ pub(super) struct SteadyOffset {
 
 impl SteadyOffset {
     /// Whether the offset holds on `date`, which is not before the date that it was computed for.
-    pub(super) fn covers(&self, date: Date) -> bool {
+    pub(super) fn covers(self, date: Date) -> bool {
         date < self.until
     }
 }
@@ -190,7 +190,7 @@ impl Entry {
 
     /// Like [`Entry::on`], for a date on which the zone has this offset: without a look at the time zone database, since a year
     /// of a policy with 64 windows has 23,000 occurrences.
-    pub(super) fn on_steady(&self, date: Date, steady: &SteadyOffset) -> Option<Occurrence> {
+    pub(super) fn on_steady(&self, date: Date, steady: SteadyOffset) -> Option<Occurrence> {
         if !self.opens_on(Day::of(date)) {
             return None;
         }

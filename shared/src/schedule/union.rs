@@ -68,7 +68,7 @@ impl Cursor {
         if self.steady.is_none_or(|steady| !steady.covers(self.date)) {
             self.steady = entry.steady_from(self.date);
         }
-        match &self.steady {
+        match self.steady {
             Some(steady) => entry.on_steady(self.date, steady),
             None => entry.on(self.date),
         }

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use noderotation_cluster::error::Error;
 use noderotation_cluster::objects::Cached;
 use noderotation_cluster::watch::EventHandler;
@@ -11,7 +10,7 @@ use noderotation_shared::kind::Kind;
 use noderotation_shared::objects::PolicyObject;
 use noderotation_webhook::caches::{Caches, PoolObject};
 use noderotation_webhook::handlers::{Endpoint, Handlers, VerdictOptions};
-use noderotation_webhook::live::LiveReader;
+use noderotation_webhook::live::{BoxFuture, LiveReader};
 use serde_json::{Value, json};
 
 /// The user name of the controller.
