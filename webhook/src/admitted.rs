@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use noderotation_shared::admission::ProposedNodePool;
 use noderotation_shared::governance::ParsedPolicy;
+use noderotation_shared::keys::is_object_name;
 use noderotation_shared::kind::Kind;
 use noderotation_shared::policy::PoolSelector;
 use tokio::time::Instant;
@@ -102,8 +103,12 @@ struct Entry {
 }
 
 impl Admitted {
-    /// Remembers an object that most likely will be stored.
+    /// Remembers an object that most likely will be stored. One whose name is yet to be generated, or can be none, is not: it
+    /// could not be read.
     pub fn remember(&mut self, kind: Kind, name: &str, version: Version) {
+        if !is_object_name(name) {
+            return;
+        }
         let key = (kind, name.to_owned());
         if self.0.len() >= MOST
             && !self.0.contains_key(&key)

@@ -115,6 +115,15 @@ impl CacheState {
         }
     }
 
+    fn uid(&self, kind: Kind, name: &str) -> Option<&str> {
+        let meta = match kind {
+            Kind::RotationPolicy => &self.policies.objects.get(name)?.meta,
+            Kind::NodePool => &self.pools.objects.get(name)?.meta,
+            _ => return None,
+        };
+        Some(&meta.uid)
+    }
+
     /// What is stored of an object, as far as is known.
     fn stored(&self, kind: Kind, name: &str) -> Option<Version> {
         match kind {
@@ -177,12 +186,27 @@ impl Caches {
         state.admitted.that_matter(concern, |kind, name| state.stored(kind, name), selects_own)
     }
 
-    /// Takes note of what the API server has just answered to a read of this object; `None` where it has none.
-    pub fn observe(&self, kind: Kind, name: &str, found: Option<&str>) -> Result<(), serde_json::Error> {
+    /// The UID of the object of this kind and name, as far as is known.
+    pub fn uid(&self, kind: Kind, name: &str) -> Option<Box<str>> {
+        let state = self.lock();
+        state.uid(kind, name).map(Box::from)
+    }
+
+    /// Takes note of what the API server has answered to a read of this object; `None` where it has none. `before` is its
+    /// [`Caches::uid`] when the read was sent: an object that has come since is not gone.
+    pub fn observe(
+        &self,
+        kind: Kind,
+        name: &str,
+        before: Option<&str>,
+        found: Option<&str>,
+    ) -> Result<(), serde_json::Error> {
         let mut state = self.lock();
+        let is_as_before = state.uid(kind, name) == before;
         let is_news = match (kind, found) {
             (Kind::RotationPolicy, Some(json)) => state.apply_policy(PolicyObject::read(json)?),
             (Kind::NodePool, Some(json)) => state.apply_pool(PoolObject::read(json)?),
+            (_, None) if !is_as_before => false,
             (Kind::RotationPolicy, None) => {
                 let was_there = state.policies.forget(name).is_some();
                 state.index.delete_policy(name);
@@ -326,24 +350,48 @@ mod tests {
             )
         };
         caches.remember_policy(&policy("b", 0, "x").parsed);
-        caches.observe(Kind::RotationPolicy, "b", None).unwrap();
+        caches.observe(Kind::RotationPolicy, "b", None, None).unwrap();
         assert_eq!(unsettled(&caches, "x"), ["b"], "it may be on the way");
-        caches.observe(Kind::RotationPolicy, "b", Some(&json("x", 2))).unwrap();
+        caches.observe(Kind::RotationPolicy, "b", None, Some(&json("x", 2))).unwrap();
         assert!(caches.is_settled());
         assert_eq!(names(&caches), ["b"]);
 
         // an update that moves it elsewhere: what is stored still matters to x, until it is known
         caches.remember_policy(&policy("b", 0, "y").parsed);
         assert_eq!((unsettled(&caches, "x"), unsettled(&caches, "y")), (vec!["b".to_owned()], vec!["b".to_owned()]));
-        caches.observe(Kind::RotationPolicy, "b", Some(&json("x", 2))).unwrap();
+        caches.observe(Kind::RotationPolicy, "b", None, Some(&json("x", 2))).unwrap();
         assert_eq!(unsettled(&caches, "x"), ["b"], "this is what was known before");
         tokio::time::advance(admitted::STORED_WITHIN).await;
-        caches.observe(Kind::RotationPolicy, "b", Some(&json("x", 2))).unwrap();
+        caches.observe(Kind::RotationPolicy, "b", None, Some(&json("x", 2))).unwrap();
         assert!(caches.is_settled(), "nobody stored the update");
         // a deletion that the watch has not told of
         caches.remember_policy(&policy("b", 0, "x").parsed);
-        caches.observe(Kind::RotationPolicy, "b", None).unwrap();
+        caches.observe(Kind::RotationPolicy, "b", Some("b"), None).unwrap();
         assert!(caches.is_settled() && names(&caches).is_empty());
+    }
+
+    /// The API server answers that there is no such policy; before the answer is here, the watch tells that it was created.
+    #[tokio::test(start_paused = true)]
+    async fn what_has_come_since_the_read_was_sent_stays() {
+        let caches = Caches::default();
+        caches.remember_policy(&policy("b", 0, "x").parsed);
+        let before = caches.uid(Kind::RotationPolicy, "b");
+        caches.apply(policy("b", 2, "x"));
+        caches.observe(Kind::RotationPolicy, "b", before.as_deref(), None).unwrap();
+        assert_eq!(names(&caches), ["b"]);
+    }
+
+    /// Names of forged reviews never become part of a URL.
+    #[tokio::test(start_paused = true)]
+    async fn what_can_be_no_name_is_not_remembered() {
+        let caches = Caches::default();
+        for name in ["", "../secrets", "a/b", "a?b", "A", "without a name", "prefix-…"] {
+            caches.remember_policy(&ParsedPolicy {
+                name: name.into(),
+                ..ParsedPolicy::clone(&policy("a", 0, "x").parsed)
+            });
+            assert!(caches.is_settled(), "{name}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -58,8 +58,11 @@ pub async fn settle(caches: &Caches, concern: &Concern, live: &dyn LiveReader) {
 }
 
 async fn observe(caches: &Caches, live: &dyn LiveReader, kind: Kind, name: &str) {
+    let before = caches.uid(kind, name);
     let observed = match live.read(kind, name).await {
-        Ok(found) => caches.observe(kind, name, found.as_deref()).map_err(|error| with_causes(&error)),
+        Ok(found) => {
+            caches.observe(kind, name, before.as_deref(), found.as_deref()).map_err(|error| with_causes(&error))
+        }
         Err(error) => Err(with_causes(&error)),
     };
     if let Err(error) = observed {

@@ -135,7 +135,7 @@ async fn a_forged_version_hides_no_real_one() {
 async fn what_is_being_stored_is_waited_for() {
     let world = world();
     let known = pool("b", &json!({"team": "b"})).to_string();
-    world.handlers.caches.observe(Kind::NodePool, "b", Some(&known)).unwrap();
+    world.handlers.caches.observe(Kind::NodePool, "b", None, Some(&known)).unwrap();
     let first = policy("first", &json!({"team": "b"}));
     assert_eq!(refusal(&world.create(&first).await), "");
     let (stored, storing) = (world.stored.clone(), first.clone());
