@@ -11,10 +11,12 @@ RIG_JOBS ?= 4
 # rotations that `make simulate` wants to see, and the first seed
 ROTATIONS ?= 20000
 SEED ?= $(shell date +%s)
+# how long `make fuzz` runs, all targets together
+FUZZ_SECONDS ?= 60
 # mutants that `make mutants-sample` tries
 MUTANTS ?= 20
 
-.PHONY: help simulate mutants mutants-sample faults demo test check unit fuzz rig-tests vectors bench crd chart-readme tools deny unused docs layers build
+.PHONY: help libfuzzer simulate mutants mutants-sample faults demo test check unit fuzz rig-tests vectors bench crd chart-readme tools deny unused docs layers build
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,9 +63,16 @@ unit: tools ## Tests that need no control plane
 	@echo "== unit tests"; cargo build --workspace --exclude noderotation-tests --tests --locked
 	@cargo test --quiet --workspace --exclude noderotation-tests --locked
 
-fuzz: tools ## Random reviews for each hook of the webhook, for a minute
-	@echo "== random reviews"; cargo build --locked -p noderotation-webhook --test fuzz
-	@NODEROTATION_FUZZ_SECONDS=15 cargo test --quiet --locked -p noderotation-webhook --test fuzz -- --test-threads 2
+fuzz: tools ## Random reviews, policies, annotations and texts for whatever reads them, for a minute (FUZZ_SECONDS=3600: an hour)
+	@echo "== random inputs"; cargo build --locked -p noderotation-fuzz --test fuzz
+	@# eleven targets, two at a time
+	@NODEROTATION_FUZZ_SECONDS=$$(($(FUZZ_SECONDS) / 6)) cargo test --quiet --locked -p noderotation-fuzz --test fuzz -- --test-threads 2
+
+libfuzzer: tools ## The same, guided by coverage: needs a nightly toolchain, a C++ compiler and cargo-fuzz (FUZZ_SECONDS=60)
+	@for target in fuzz/libfuzzer/targets/*.rs; do \
+	  name=$$(basename $$target .rs); mkdir -p target/libfuzzer/$$name; echo "== $$name"; \
+	  cargo +nightly fuzz run --fuzz-dir fuzz/libfuzzer --target-dir target/libfuzzer-build $$name target/libfuzzer/$$name fuzz/corpus/$$name -- -max_total_time=$$(($(FUZZ_SECONDS) / 11)) -max_len=65536; \
+	done
 
 build: tools ## The control plane (once) and all programs
 	@cargo build --locked -p noderotation-rig --bin rig

@@ -30,6 +30,7 @@ allowed() {
     noderotation-controller) echo "noderotation-shared noderotation-rotation noderotation-cluster noderotation-process" ;;
     noderotation-webhook) echo "noderotation-shared noderotation-cluster noderotation-process noderotation-certs" ;;
     noderotation-cli) echo "noderotation-shared" ;;
+    noderotation-fuzz) echo "noderotation-shared noderotation-cluster noderotation-process noderotation-certs noderotation-webhook" ;;
     noderotation-rig) echo ;;
     noderotation-tests) echo "noderotation-shared noderotation-rotation noderotation-rig" ;;
     *) echo "?" ;;

@@ -11,8 +11,9 @@ use rcgen::{
 use crate::Error;
 use crate::secret_data::{Certificate, CertificateAndKey};
 
-/// `notBefore` lies this far in the past: the clock of whoever verifies the certificate may be behind ours.
-pub const BACKDATED: SignedDuration = SignedDuration::from_mins(5);
+/// `notBefore` lies this far in the past: our clock may be ahead of that of an API server, which would refuse a certificate
+/// of its future, or of another replica, which would replace it. A day covers a clock set to the wrong time zone.
+pub const BACKDATED: SignedDuration = SignedDuration::from_hours(24);
 
 /// A new self-signed CA, valid until `now + lifetime`, which may sign leaf certificates but no further CA.
 pub fn authority(now: Timestamp, lifetime: SignedDuration) -> Result<CertificateAndKey, Error> {

@@ -25,7 +25,7 @@ use crate::Error;
 use crate::cert_resolver::CertResolver;
 use crate::objects::{ConfigurationKind, Mutating, SecretObject, Validating, WebhookConfiguration};
 use crate::plan::{Action, CertificateSettings, ObservedState, apply_action, plan};
-use crate::secret_data::{RawSecretData, SecretData};
+use crate::secret_data::{Certificate, RawSecretData, SecretData};
 
 /// Reconciled at least this often: clocks jump and sleeps drift, whatever was planned.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(60);
@@ -153,10 +153,16 @@ impl CertificateManager {
                 None
             }
         });
-        if let Some(data) = &data {
-            self.serve(data)?;
-        }
         let now = Timestamp::now();
+        match &data {
+            Some(data) if data.is_usable_at(now) => self.serve(data)?,
+            Some(data) => {
+                let Certificate { not_before, not_after, .. } = &data.leaf.certificate;
+                let secret = &self.secret_ref.secret;
+                tracing::warn!(secret, %not_before, %not_after, %now, "the certificate in the Secret, or its CA, is not valid now and will be replaced; if it is of the future, the clock of this Pod's node or of another replica's is wrong");
+            }
+            None => {}
+        }
         let last_good = self.last_good.lock().clone();
         let trusted_for = data.as_ref().and_then(|data| self.trusted_for(&data.trusted()));
         let propagation = Duration::try_from(self.settings.propagation).unwrap_or_default();

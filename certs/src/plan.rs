@@ -36,7 +36,7 @@ pub enum Action {
     Promote,
     /// Issue the next CA, to be trusted before it signs: the current one has lived two thirds of its lifetime.
     Introduce,
-    /// Issue a new leaf certificate: two thirds of its lifetime are over, or it is for other names.
+    /// Issue a new leaf certificate: two thirds of its lifetime are over, it is not valid yet, or it is for other names.
     Renew,
     /// Do nothing before this instant.
     Keep(Timestamp),
@@ -57,13 +57,7 @@ pub struct ObservedState<'a> {
 
 /// What to do at `now`.
 pub fn plan(observed: ObservedState<'_>, settings: &CertificateSettings, now: Timestamp) -> Action {
-    let usable = |data: &&SecretData| data.leaf.certificate.not_after > now;
-    let Some(data) = observed.data.filter(usable) else {
-        return match observed.last_good.filter(usable) {
-            Some(_) => Action::Restore { was_deleted: !observed.has_secret },
-            None => Action::Begin,
-        };
-    };
+    let Some(data) = observed.data.filter(|data| data.is_usable_at(now)) else { return replacement(observed, now) };
     let mut later = vec![due(&data.leaf.certificate), data.leaf.certificate.not_after];
     if let Some((_, until)) = &data.previous {
         if *until < now {
@@ -71,8 +65,10 @@ pub fn plan(observed: ObservedState<'_>, settings: &CertificateSettings, now: Ti
         }
         later.push(*until);
     }
-    if let Some((_, since)) = &data.next {
-        let promotion = since.saturating_add(settings.propagation).unwrap_or(Timestamp::MAX);
+    if let Some((next, since)) = &data.next {
+        let propagated = since.saturating_add(settings.propagation).unwrap_or(Timestamp::MAX);
+        // a replica whose clock is ahead may have issued a CA that is not valid yet
+        let promotion = propagated.max(next.certificate.not_before);
         if promotion <= now && observed.is_trusted {
             return Action::Promote;
         }
@@ -89,9 +85,28 @@ pub fn plan(observed: ObservedState<'_>, settings: &CertificateSettings, now: Ti
     Action::Keep(later.into_iter().filter(|at| *at > now).min().unwrap_or(now))
 }
 
+/// What to do about a Secret that is missing, or whose certificates cannot be used at `now`.
+fn replacement(observed: ObservedState<'_>, now: Timestamp) -> Action {
+    // The signer is trusted already, so nobody has to wait for caBundle. And unlike an older certificate, a new one is not
+    // due at once in the eyes of a replica whose clock is ahead, so the two do not overwrite each other for ever.
+    let may_sign = |data: &SecretData| {
+        let is_trusted = observed.last_good.is_none_or(|good| good.trusts(&data.signer));
+        is_trusted && data.signer.certificate.is_valid_at(now)
+    };
+    if observed.data.is_some_and(may_sign) {
+        return Action::Renew;
+    }
+    match observed.last_good.filter(|good| good.is_usable_at(now)) {
+        Some(_) => Action::Restore { was_deleted: !observed.has_secret },
+        None => Action::Begin,
+    }
+}
+
 /// The instant at which two thirds of a certificate's lifetime are over.
 fn due(certificate: &Certificate) -> Timestamp {
     let life = certificate.not_after.duration_since(certificate.not_before).saturating_sub(BACKDATED);
+    // one that was issued with another backdating may seem to have no lifetime at all
+    let life = life.max(SignedDuration::ZERO);
     certificate.not_after.checked_sub(life / 3).unwrap_or(certificate.not_after)
 }
 
@@ -250,9 +265,10 @@ mod tests {
         assert_eq!(plan(gone, &settings(), late), Action::Begin);
     }
 
-    /// With clocks that are days apart, the replica that is ahead renews, and the other does not undo it.
+    /// With clocks that are hours apart, the replica that is ahead renews, and the other does not undo it; even with clocks that
+    /// are weeks apart they do not overwrite each other for ever.
     #[test]
-    fn clocks_that_differ_cost_no_write() {
+    fn clocks_that_differ_cost_few_writes() {
         let year = SignedDuration::from_hours(365 * 24);
         let writes = |ahead: i64| {
             let (mut data, mut now, mut writes) = (None, start(), 0);
@@ -268,9 +284,89 @@ mod tests {
         };
         // one at the start and one every sixty days
         assert_eq!(writes(0), 7);
-        for days in [1, 10, 20] {
-            assert!((7..=8).contains(&writes(days * 24)), "{days} days ahead: {}", writes(days * 24));
+        for hours in [-23, 1, 23] {
+            assert!((7..=8).contains(&writes(hours)), "{hours} hours ahead: {}", writes(hours));
         }
+        // what is issued further ahead is not valid yet, so the other replica replaces each, once; for the one that is ahead
+        // sixty days are over that much sooner
+        for (days, renewals) in [(2, 365 / 58), (10, 365 / 50), (20, 365 / 40)] {
+            let (least, most) = (1 + 2 * renewals, 2 + 2 * renewals);
+            assert!((least..=most).contains(&writes(days * 24)), "{days} days ahead: {}", writes(days * 24));
+        }
+    }
+
+    /// What a replica writes whose clock is `ahead` (or, if negative, behind), when it finds no Secret.
+    fn begun_by_a_clock(ahead: SignedDuration) -> SecretData {
+        let mut data = None;
+        assert_eq!(step(&mut data, true, start() + ahead), Action::Begin);
+        data.unwrap()
+    }
+
+    #[test]
+    fn what_a_clock_an_hour_off_issues_is_valid_for_everybody() {
+        for minutes in [-90, -60, -1, 0, 1, 60, 90] {
+            let data = begun_by_a_clock(SignedDuration::from_mins(minutes));
+            // as an API server sees it, whose clock is right, and replicas whose clocks are off in either direction
+            for reader in [-60, 0, 60] {
+                let now = start() + SignedDuration::from_mins(reader);
+                assert!(data.is_usable_at(now), "issued {minutes} min ahead, read {reader} min ahead");
+                assert!(matches!(plan(observed(Some(&data), true), &settings(), now), Action::Keep(_)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_certificate_of_the_future_is_replaced_and_not_brought_back() {
+        let ahead = SignedDuration::from_hours(49);
+        let (now, future) = (start(), begun_by_a_clock(ahead));
+        assert!(!future.is_usable_at(now) && future.is_usable_at(now + ahead));
+
+        // the whole content is of the future: nothing in it can sign
+        let mut data = Some(future.clone());
+        assert_eq!(step(&mut data, true, now), Action::Begin);
+        assert!(data.as_ref().unwrap().is_usable_at(now));
+        // the replica that is ahead accepts what replaced its own
+        assert!(matches!(step(&mut data, true, now + ahead), Action::Keep(_)));
+        // deleting the Secret does not bring the old content back, where it was read before
+        let gone = ObservedState { data: None, has_secret: false, last_good: Some(&future), is_trusted: true };
+        assert_eq!(plan(gone, &settings(), now), Action::Begin);
+
+        // the leaf certificate alone is of the future: the CA that everybody trusts signs another
+        let good = data.unwrap();
+        let leaf = issue::leaf(&good.signer, &settings().names, now + ahead, settings().leaf).unwrap();
+        let renewed_ahead = SecretData { leaf, ..good.clone() };
+        let seen = ObservedState { last_good: Some(&good), ..observed(Some(&renewed_ahead), true) };
+        assert_eq!(plan(seen, &settings(), now), Action::Renew);
+        let renewed = apply_action(Action::Renew, seen, &settings(), now).unwrap().unwrap();
+        assert!(renewed.is_usable_at(now) && renewed.trusted() == good.trusted());
+        let at_theirs = plan(observed(Some(&renewed), true), &settings(), now + ahead);
+        assert!(matches!(at_theirs, Action::Keep(_)), "the two would overwrite each other: {at_theirs:?}");
+    }
+
+    /// A Secret from a backup: its CA is valid, but no API server trusts it any more.
+    #[test]
+    fn a_signer_that_nobody_trusts_signs_nothing_while_there_is_a_better_one() {
+        let (now, old, good) =
+            (start(), begun_by_a_clock(SignedDuration::ZERO), begun_by_a_clock(SignedDuration::ZERO));
+        let leaf = issue::leaf(&old.signer, &settings().names, now - settings().leaf * 2, settings().leaf).unwrap();
+        let old = SecretData { leaf, ..old };
+        let seen = ObservedState { last_good: Some(&good), ..observed(Some(&old), true) };
+        assert_eq!(plan(seen, &settings(), now), Action::Restore { was_deleted: false });
+        assert_eq!(plan(observed(Some(&old), true), &settings(), now), Action::Renew);
+    }
+
+    #[test]
+    fn a_next_authority_of_the_future_does_not_sign_yet() {
+        let now = start() + settings().authority / 3 * 2;
+        let ahead = SignedDuration::from_hours(49);
+        let mut data = begun_by_a_clock(SignedDuration::ZERO);
+        data.leaf = issue::leaf(&data.signer, &settings().names, now, settings().leaf).unwrap();
+        data.next = Some((issue::authority(now + ahead, settings().authority).unwrap(), now));
+        let valid_from = data.next.as_ref().unwrap().0.certificate.not_before;
+        let later = now + settings().propagation * 2;
+        assert!(later < valid_from);
+        assert!(matches!(plan(observed(Some(&data), true), &settings(), later), Action::Keep(at) if at <= valid_from));
+        assert_eq!(plan(observed(Some(&data), true), &settings(), valid_from), Action::Promote);
     }
 
     #[test]

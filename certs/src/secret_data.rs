@@ -48,6 +48,11 @@ impl Certificate {
         Ok(Self { pem: pem.to_owned(), not_before: at(from)?, not_after: at(until)?, names })
     }
 
+    /// Whether its validity has begun and not ended at `now`.
+    pub fn is_valid_at(&self, now: Timestamp) -> bool {
+        self.not_before <= now && now < self.not_after
+    }
+
     /// Whether this CA signed that certificate. `false` where either cannot be read.
     pub fn signed(&self, other: &Self) -> bool {
         let (Ok(own), Ok(other)) = (first(&self.pem), first(&other.pem)) else { return false };
@@ -178,6 +183,18 @@ impl SecretData {
         }
         put(TRUSTED, self.trusted());
         data
+    }
+
+    /// Whether an API server can verify the leaf certificate at `now`: it is valid then, and so is the CA that signed it.
+    pub fn is_usable_at(&self, now: Timestamp) -> bool {
+        let leaf = &self.leaf.certificate;
+        leaf.is_valid_at(now)
+            && self.authorities().any(|authority| authority.is_valid_at(now) && authority.signed(leaf))
+    }
+
+    /// Whether API servers that trust this content's CAs trust what `signer` signs, too.
+    pub fn trusts(&self, signer: &CertificateAndKey) -> bool {
+        self.authorities().any(|authority| *authority == signer.certificate)
     }
 
     fn authorities(&self) -> impl Iterator<Item = &Certificate> {

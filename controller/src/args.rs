@@ -62,16 +62,13 @@ pub struct Args {
     #[arg(long, env = "NODEROTATION_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Remove everything that this program has written to nodes, NodeClaims and NodePools, and end.
+    /// Remove everything that this program has written to nodes, NodeClaims and NodePools, and end; needs the lease, so no
+    /// controller may be running.
     #[arg(long)]
     pub cleanup: bool,
 
-    /// With --cleanup: the controller's Deployment, scaled to 0 first.
-    #[arg(long, requires = "cleanup", value_name = "NAME")]
-    pub cleanup_deployment: Option<String>,
-
     /// With --cleanup: refuse while this Deployment, the controller's, exists; for a Job after uninstallation.
-    #[arg(long, requires = "cleanup", conflicts_with = "cleanup_deployment", value_name = "NAME")]
+    #[arg(long, requires = "cleanup", value_name = "NAME")]
     pub cleanup_unless_deployed: Option<String>,
 
     /// Form and level of the log lines.

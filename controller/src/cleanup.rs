@@ -18,7 +18,6 @@ use noderotation_shared::keys::{self, Owner};
 use noderotation_shared::kind::{Kind, ObjectRef};
 use noderotation_shared::objects::{Meta, Node, NodeClaim, NodePool, Placeholder};
 use serde::Deserialize;
-use serde_json::json;
 use tracing::{info, warn};
 
 use crate::args::Args;
@@ -31,7 +30,7 @@ const LEASE_WITHIN: Duration = Duration::from_secs(60);
 /// How often a lost race is run again.
 const ATTEMPTS: usize = 10;
 
-/// Stops the controller, removes everything, and ends.
+/// Removes everything, and ends.
 pub async fn run(args: &Args) -> anyhow::Result<()> {
     let agent = concat!("noderotation-controller/", env!("CARGO_PKG_VERSION"));
     let client = connect(args.kubeconfig.as_deref(), agent).await?;
@@ -39,12 +38,9 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(deployment) = &args.cleanup_unless_deployed {
         refuse_while_deployed(&api, &args.namespace, deployment).await?;
     }
-    if let Some(deployment) = &args.cleanup_deployment {
-        scale_down(&api, &args.namespace, deployment).await?;
-    }
     let election = Election::new(&api, &args.namespace, &args.identity, args.timing());
     let term = tokio::time::timeout(LEASE_WITHIN, election.win()).await.map_err(|_| {
-        anyhow::anyhow!("a controller still holds the lease after {LEASE_WITHIN:?}; stop it and run this again")
+        anyhow::anyhow!("a controller still holds the lease after {LEASE_WITHIN:?}; stop it (kubectl scale deployment … --replicas=0) and run this again")
     })?;
     let outcome = tokio::select! {
         outcome = remove_everything(&api, &args.namespace) => Ok(outcome),
@@ -102,7 +98,7 @@ async fn refuse_while_deployed(api: &Api, namespace: &str, deployment: &str) -> 
     match api.read::<Deployed>(target).await {
         Ok(deployed) if deployed.metadata.deletion_timestamp.is_some() => Ok(()),
         Ok(_) => anyhow::bail!(
-            "{target} exists, so its release is not uninstalled; nothing was removed. This Job is for `helm uninstall`: delete it, or, to clean up by hand, run noderotation-controller --cleanup --cleanup-deployment={deployment}"
+            "{target} exists, so its release is not uninstalled; nothing was removed. This Job is for `helm uninstall`: delete it, or, to clean up by hand, scale the Deployment to 0 and run noderotation-controller --cleanup"
         ),
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) => Err(anyhow::Error::new(error).context(format!("whether {target} exists cannot be told"))),
@@ -114,17 +110,6 @@ async fn hold(election: &Election, term: &crate::leader::Term) -> String {
     match election.hold(term, &tokio_util::sync::CancellationToken::new()).await {
         Ok(()) => "the lease is no longer held".into(),
         Err(lost) => lost.to_string(),
-    }
-}
-
-async fn scale_down(api: &Api, namespace: &str, deployment: &str) -> anyhow::Result<()> {
-    let target = Kind::Deployment.in_namespace(namespace, deployment);
-    match api.patch(target, &json!({"spec": {"replicas": 0}})).await {
-        Outcome::Applied(_) | Outcome::NotFound => Ok(()),
-        Outcome::Conflict => anyhow::bail!("{target} cannot be scaled to 0: it is changed all the time"),
-        Outcome::Unknown(error) | Outcome::Rejected(error) | Outcome::Throttled(error) => {
-            Err(anyhow::Error::new(error).context(format!("{target} cannot be scaled to 0")))
-        }
     }
 }
 

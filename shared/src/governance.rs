@@ -26,16 +26,19 @@ pub struct ParsedPolicy {
 impl ParsedPolicy {
     /// Parses the `spec` of a policy from any JSON. Always succeeds; the errors are in [`ParsedPolicy::verdict`].
     pub fn read(name: &str, spec: &Value) -> Self {
-        let selector = spec
-            .get("nodePoolSelector")
-            .and_then(|value| serde_json::from_value::<LabelSelector>(value.clone()).ok())
-            .and_then(|selector| PoolSelector::try_from(&selector).ok());
+        let selector = Self::selector_of(spec);
         let mut verdict = Policy::from_json(spec).map(Arc::new);
         if selector.is_none() && verdict.is_ok() {
             let problem = FieldError::new("spec.nodePoolSelector", "", "cannot be read", "a standard label selector");
             verdict = Err(FieldErrors(vec![problem]));
         }
         Self { name: name.into(), selector, verdict }
+    }
+
+    /// Parses the `nodePoolSelector` of a `spec` alone; `None` if it is invalid.
+    pub fn selector_of(spec: &Value) -> Option<PoolSelector> {
+        let selector: LabelSelector = serde_json::from_value(spec.get("nodePoolSelector")?.clone()).ok()?;
+        PoolSelector::try_from(&selector).ok()
     }
 }
 

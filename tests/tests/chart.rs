@@ -41,6 +41,7 @@ const SETS: [(&str, &[&str]); 11] = [
             "serviceMonitor.enabled=true",
             "prometheusRule.enabled=true",
             "networkPolicy.enabled=true",
+            "networkPolicy.apiServers={10.0.0.10/32,fd00::/64}",
             "serviceMonitor.labels.release=p",
         ],
     ),
@@ -94,7 +95,7 @@ const SETS: [(&str, &[&str]); 11] = [
 const DIGEST: &str = "controller.image.digest=sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// Values that must be refused, and a part of the message.
-const WRONG: [(&str, &str); 9] = [
+const WRONG: [(&str, &str); 10] = [
     ("webhook.staticPools=maybe", "/webhook/staticPools"),
     ("webhok.enabled=false", "webhok"),
     ("controller.replicas=0", "/controller/replicas"),
@@ -104,6 +105,7 @@ const WRONG: [(&str, &str); 9] = [
     ("controller.logLevel=loud", "/controller/logLevel"),
     ("controller.image.digest=latest", "/controller/image/digest"),
     ("controller.readinessProbe.exec.command[0]=true", "/controller/readinessProbe"),
+    ("networkPolicy.apiServers[0]=api.example.com", "/networkPolicy/apiServers/0"),
 ];
 
 fn set_flags(values: &[&str]) -> Vec<String> {
@@ -175,21 +177,27 @@ fn rendered(flags: &[&str]) -> Result<String, String> {
 
 #[test]
 fn every_supported_kubernetes_accepts_what_the_chart_renders_for_it() {
-    let expected = [
-        ("CustomResourceDefinition", "rotationpolicies.noderotation.io"),
-        ("MutatingWebhookConfiguration", "noderotation"),
-        ("ValidatingAdmissionPolicy", "noderotation-guard-karpenter"),
-        ("ValidatingAdmissionPolicy", "noderotation-guard-nodes"),
-        ("ValidatingAdmissionPolicy", "noderotation-guard-placeholders"),
-        ("ValidatingAdmissionPolicyBinding", "noderotation-guard-karpenter"),
-        ("ValidatingAdmissionPolicyBinding", "noderotation-guard-nodes"),
-        ("ValidatingAdmissionPolicyBinding", "noderotation-guard-placeholders"),
-        ("ValidatingWebhookConfiguration", "noderotation"),
+    let policies = [
+        "controller-karpenter",
+        "controller-nodes",
+        "controller-pods",
+        "guard-karpenter",
+        "guard-nodes",
+        "guard-placeholders",
+        "webhook-configurations",
+        "webhook-secrets",
     ];
+    let named = |kind: &str| policies.map(|name| (kind.to_owned(), format!("noderotation-{name}")));
+    let mut expected: Vec<(String, String)> =
+        ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"].into_iter().flat_map(named).collect();
+    expected.push(("CustomResourceDefinition".into(), "rotationpolicies.noderotation.io".into()));
+    expected.push(("MutatingWebhookConfiguration".into(), "noderotation".into()));
+    expected.push(("ValidatingWebhookConfiguration".into(), "noderotation".into()));
+    expected.sort();
     for minor in KUBERNETES_MINORS {
         let flags = ["--set", "guardPolicy.enabled=true", "--kube-version", &format!("v1.{minor}.0")];
         let answer = validator::ask(minor, &rendered(&flags).unwrap(), &[]).unwrap();
-        let mut found: Vec<_> = answer.manifest.iter().map(|v| (v.kind.as_str(), v.name.as_str())).collect();
+        let mut found: Vec<_> = answer.manifest.iter().map(|v| (v.kind.clone(), v.name.clone())).collect();
         found.sort_unstable();
         assert_eq!(found, expected, "1.{minor}");
         for verdict in &answer.manifest {
@@ -580,6 +588,31 @@ async fn a_dead_webhook_keeps_nobody_from_stopping_rotations() {
     assert_eq!(admin.get(CONFIGURATION).await.code, 200);
 }
 
+/// Whoever may send reviews to the webhook: the API servers, where they are named, or else everybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_api_servers_that_are_named_reach_the_webhook() {
+    let rig = Rig::start(Options { bare: true, ..Options::default() }).await.unwrap();
+    rig.kubectl(&["create", "namespace", NAMESPACE]).unwrap();
+    let admin = Asker::admin(&rig);
+    for (values, expected) in [
+        (vec![], Value::Null),
+        (
+            vec!["networkPolicy.apiServers={10.0.0.10/32,fd00::/64}"],
+            json!([{"ipBlock": {"cidr": "10.0.0.10/32"}}, {"ipBlock": {"cidr": "fd00::/64"}}]),
+        ),
+    ] {
+        let flags = set_flags(&[&["networkPolicy.enabled=true"], &*values].concat());
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let only = ["--show-only", "templates/networkpolicy.yaml"];
+        let template = ["template", "noderotation", &chart(), "--namespace", NAMESPACE];
+        rig.apply_text(&rig.helm(&[&template, &only[..], &*flags].concat()).unwrap()).unwrap();
+        let path = format!("/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/networkpolicies/noderotation-webhook");
+        let ingress = admin.get(&path).await.body["spec"]["ingress"].clone();
+        let https = ingress.as_array().unwrap().iter().find(|rule| rule["ports"][0]["port"] == "https").unwrap();
+        assert_eq!(https["from"], expected);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn upgrade_rollback_and_uninstallation_leave_the_cluster_usable() {
     let mut product = Product::install().await.unwrap();
@@ -631,16 +664,10 @@ async fn upgrade_rollback_and_uninstallation_leave_the_cluster_usable() {
     world::in_state(&product.rig, "api", &claim, "pending").await.unwrap();
     assert_eq!(controller.stop().unwrap(), Some(0));
     assert!(traces(&product.rig).await > 0, "nothing to clean up");
+    let deployment_path = "/apis/apps/v1/namespaces/noderotation/deployments/noderotation-controller";
+    assert_eq!(admin.merge(deployment_path, &json!({"spec": {"replicas": 0}})).await.code, 200);
     let mut cleanup = Command::new(binary("noderotation-controller").unwrap());
-    cleanup.args([
-        "--cleanup",
-        "--cleanup-deployment",
-        "noderotation-controller",
-        "--namespace",
-        NAMESPACE,
-        "--log-format",
-        "text",
-    ]);
+    cleanup.args(["--cleanup", "--namespace", NAMESPACE, "--log-format", "text"]);
     cleanup.env(
         "NODEROTATION_KUBECONFIG",
         product.rig.kubeconfig_for(NAMESPACE, "noderotation-controller").await.unwrap(),
@@ -648,8 +675,6 @@ async fn upgrade_rollback_and_uninstallation_leave_the_cluster_usable() {
     let output = cleanup.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(traces(&product.rig).await, 0);
-    let deployment_path = "/apis/apps/v1/namespaces/noderotation/deployments/noderotation-controller";
-    assert_eq!(admin.get(deployment_path).await.body["spec"]["replicas"], 0);
     // the webhook is gone before its configurations are: what remains must not block
     product.webhook = None;
     product.rig.helm(&["uninstall", "noderotation", "--namespace", NAMESPACE, "--wait"]).unwrap();

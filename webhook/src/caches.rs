@@ -1,11 +1,10 @@
-//! The RotationPolicies and NodePools of the cluster: what two watches report, and for a moment what was just admitted.
+//! The RotationPolicies and NodePools of the cluster: what two watches report, and what is read live before a verdict.
 //!
-//! Two policies of one `kubectl apply` arrive a few milliseconds apart, before the watch reports the first. So an admitted
-//! object counts as stored until the watch reports it, or for three seconds if it never does (§10).
+//! Whatever is judged is stored, as far as this process knows. What was only admitted is remembered in [`Admitted`], and tells
+//! what to read live.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use noderotation_cluster::objects::{Cached, identity};
@@ -14,19 +13,15 @@ use noderotation_shared::admission::{PolicyIndex, ProposedNodePool};
 use noderotation_shared::governance::ParsedPolicy;
 use noderotation_shared::kind::Kind;
 use noderotation_shared::objects::{Meta, PolicyObject};
+use noderotation_shared::policy::PoolSelector;
 use noderotation_shared::store::Stored;
 use noderotation_shared::watch_cursor::STALE_AFTER;
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
-/// How long an admitted object counts as stored, unless the watch reports it sooner.
-const PROVISIONAL: Duration = Duration::from_secs(3);
-
-/// The most admitted objects that are remembered at a time; beyond, the oldest is forgotten.
-const MOST_PROVISIONAL: usize = 256;
+use crate::admitted::{Admitted, Concern, Version};
 
 /// A NodePool, reduced to what admission judges.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,62 +67,70 @@ impl Stored for PoolObject {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum CachedKind {
-    Policy,
-    NodePool,
-}
-
 #[derive(Default)]
 struct CacheState {
     policies: Store<PolicyObject>,
     pools: Store<PoolObject>,
     index: PolicyIndex,
-    /// Objects that were admitted and that no watch has reported yet, and until when they count as stored.
-    provisional: BTreeMap<(CachedKind, String), Instant>,
+    admitted: Admitted,
 }
 
 impl CacheState {
+    /// Whether this, the API server's latest, is news.
+    fn apply_policy(&mut self, mut policy: PolicyObject) -> bool {
+        policy.status = Value::Null; // nothing is judged by it, so it need not be kept
+        let name = policy.meta.name.clone();
+        let change = self.policies.apply(policy);
+        if let Change::Changed(_) = change {
+            self.confirm_policy(&name);
+        }
+        !matches!(change, Change::Outdated)
+    }
+
+    /// Whether this, the API server's latest, is news.
+    fn apply_pool(&mut self, pool: PoolObject) -> bool {
+        let name = pool.meta.name.clone();
+        let change = self.pools.apply(pool);
+        if let Change::Changed(_) = change {
+            self.confirm_pool(&name);
+        }
+        !matches!(change, Change::Outdated)
+    }
+
+    /// Judges by what is stored of the policy from now on.
     fn confirm_policy(&mut self, name: &str) {
-        self.provisional.remove(&(CachedKind::Policy, name.to_owned()));
+        self.admitted.forget(Kind::RotationPolicy, name);
         match self.policies.objects.get(name) {
             Some(policy) => self.index.apply_policy(policy.parsed.clone()),
             None => self.index.delete_policy(name),
         }
     }
 
+    /// Judges by what is stored of the NodePool from now on.
     fn confirm_pool(&mut self, name: &str) {
-        self.provisional.remove(&(CachedKind::NodePool, name.to_owned()));
+        self.admitted.forget(Kind::NodePool, name);
         match self.pools.objects.get(name) {
             Some(pool) => self.index.apply_pool(pool.proposed.clone()),
             None => self.index.delete_pool(name),
         }
     }
 
-    fn confirm(&mut self, (kind, name): &(CachedKind, String)) {
+    fn uid(&self, kind: Kind, name: &str) -> Option<&str> {
+        let meta = match kind {
+            Kind::RotationPolicy => &self.policies.objects.get(name)?.meta,
+            Kind::NodePool => &self.pools.objects.get(name)?.meta,
+            _ => return None,
+        };
+        Some(&meta.uid)
+    }
+
+    /// What is stored of an object, as far as is known.
+    fn stored(&self, kind: Kind, name: &str) -> Option<Version> {
         match kind {
-            CachedKind::Policy => self.confirm_policy(name),
-            CachedKind::NodePool => self.confirm_pool(name),
+            Kind::RotationPolicy => self.policies.objects.get(name).map(|policy| Version::of_policy(&policy.parsed)),
+            Kind::NodePool => self.pools.objects.get(name).map(|pool| Version::of_pool(&pool.proposed)),
+            _ => None,
         }
-    }
-
-    /// Forgets admitted objects that no watch has reported in time.
-    fn expire(&mut self) {
-        let now = Instant::now();
-        let expired: Vec<_> =
-            self.provisional.iter().filter(|(_, until)| **until <= now).map(|(k, _)| k.clone()).collect();
-        for key in expired {
-            self.confirm(&key);
-        }
-    }
-
-    fn remember(&mut self, kind: CachedKind, name: &str) {
-        if self.provisional.len() >= MOST_PROVISIONAL
-            && let Some(oldest) = self.provisional.iter().min_by_key(|(_, until)| **until).map(|(key, _)| key.clone())
-        {
-            self.confirm(&oldest);
-        }
-        self.provisional.insert((kind, name.to_owned()), Instant::now() + PROVISIONAL);
     }
 }
 
@@ -147,9 +150,7 @@ impl Caches {
 
     /// Reads the index of all policies and NodePools, under a lock: keep `read` short.
     pub fn with_index<T>(&self, read: impl FnOnce(&PolicyIndex) -> T) -> T {
-        let mut state = self.lock();
-        state.expire();
-        read(&state.index)
+        read(&self.lock().index)
     }
 
     /// The NodePool of this name; `None` where there is none.
@@ -157,18 +158,73 @@ impl Caches {
         self.with_index(|index| index.pool(name).map(|entry| entry.proposed.clone()))
     }
 
-    /// Remembers a policy that was just admitted and will most likely be stored.
-    pub fn admit_policy(&self, policy: Arc<ParsedPolicy>) {
-        let mut state = self.lock();
-        state.remember(CachedKind::Policy, &policy.name);
-        state.index.apply_policy(policy);
+    /// Remembers that a policy was just admitted and will most likely be stored.
+    pub fn remember_policy(&self, policy: &ParsedPolicy) {
+        self.lock().admitted.remember(Kind::RotationPolicy, &policy.name, Version::of_policy(policy));
     }
 
-    /// Remembers a NodePool that was just admitted and will most likely be stored.
-    pub fn admit_pool(&self, pool: Arc<ProposedNodePool>) {
+    /// Remembers that a NodePool was just admitted and will most likely be stored.
+    pub fn remember_pool(&self, pool: &ProposedNodePool) {
+        self.lock().admitted.remember(Kind::NodePool, &pool.name, Version::of_pool(pool));
+    }
+
+    /// Whether nothing was admitted of late, so that the caches know everything that matters to any verdict.
+    pub fn is_settled(&self) -> bool {
         let mut state = self.lock();
-        state.remember(CachedKind::NodePool, &pool.name);
-        state.index.apply_pool(pool);
+        state.admitted.expire();
+        state.admitted.is_empty()
+    }
+
+    /// The objects that were admitted of late and matter to a verdict, so that it has to be known what is stored of them.
+    pub fn unsettled(&self, concern: &Concern) -> Vec<(Kind, String)> {
+        let mut state = self.lock();
+        state.admitted.expire();
+        let selects_own = |selector: &PoolSelector| {
+            let labels = state.index.selected_by(selector).map(|pool| &pool.proposed.labels);
+            labels.into_iter().any(|labels| concern.selectors.iter().any(|own| own.matches(labels)))
+        };
+        state.admitted.that_matter(concern, |kind, name| state.stored(kind, name), selects_own)
+    }
+
+    /// The UID of the object of this kind and name, as far as is known.
+    pub fn uid(&self, kind: Kind, name: &str) -> Option<Box<str>> {
+        let state = self.lock();
+        state.uid(kind, name).map(Box::from)
+    }
+
+    /// Takes note of what the API server has answered to a read of this object; `None` where it has none. `before` is its
+    /// [`Caches::uid`] when the read was sent: an object that has come since is not gone.
+    pub fn observe(
+        &self,
+        kind: Kind,
+        name: &str,
+        before: Option<&str>,
+        found: Option<&str>,
+    ) -> Result<(), serde_json::Error> {
+        let mut state = self.lock();
+        let is_as_before = state.uid(kind, name) == before;
+        let is_news = match (kind, found) {
+            (Kind::RotationPolicy, Some(json)) => state.apply_policy(PolicyObject::read(json)?),
+            (Kind::NodePool, Some(json)) => state.apply_pool(PoolObject::read(json)?),
+            (_, None) if !is_as_before => false,
+            (Kind::RotationPolicy, None) => {
+                let was_there = state.policies.forget(name).is_some();
+                state.index.delete_policy(name);
+                was_there
+            }
+            (Kind::NodePool, None) => {
+                let was_there = state.pools.forget(name).is_some();
+                state.index.delete_pool(name);
+                was_there
+            }
+            _ => return Ok(()), // no other kind is judged by
+        };
+        if is_news {
+            state.admitted.forget(kind, name);
+        } else {
+            state.admitted.give_up(kind, name);
+        }
+        Ok(())
     }
 
     /// Waits until the initial lists of policies and NodePools are complete.
@@ -195,13 +251,8 @@ impl Caches {
 }
 
 impl EventHandler<PolicyObject> for Caches {
-    fn apply(&self, mut policy: PolicyObject) {
-        policy.status = Value::Null; // nothing is judged by it, so it need not be kept
-        let mut state = self.lock();
-        let name = policy.meta.name.clone();
-        if let Change::Changed(_) = state.policies.apply(policy) {
-            state.confirm_policy(&name);
-        }
+    fn apply(&self, policy: PolicyObject) {
+        self.lock().apply_policy(policy);
     }
 
     fn delete(&self, policy: &PolicyObject) {
@@ -222,11 +273,7 @@ impl EventHandler<PolicyObject> for Caches {
 
 impl EventHandler<PoolObject> for Caches {
     fn apply(&self, pool: PoolObject) {
-        let mut state = self.lock();
-        let name = pool.meta.name.clone();
-        if let Change::Changed(_) = state.pools.apply(pool) {
-            state.confirm_pool(&name);
-        }
+        self.lock().apply_pool(pool);
     }
 
     fn delete(&self, pool: &PoolObject) {
@@ -247,7 +294,10 @@ impl EventHandler<PoolObject> for Caches {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::admitted;
 
     fn policy(name: &str, version: u32, w: &str) -> PolicyObject {
         let text = format!(
@@ -260,30 +310,104 @@ mod tests {
         caches.with_index(|l| l.policies().map(|p| p.name.to_string()).collect())
     }
 
+    fn concern(w: &str) -> Concern {
+        let parsed = policy("under-review", 0, w).parsed;
+        Concern {
+            policy: Some("under-review".into()),
+            selectors: parsed.selector.iter().cloned().collect(),
+            ..Concern::default()
+        }
+    }
+
+    fn unsettled(caches: &Caches, w: &str) -> Vec<String> {
+        caches.unsettled(&concern(w)).into_iter().map(|(_, name)| name).collect()
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn what_was_admitted_counts_until_it_is_confirmed_or_never_is() {
+    async fn what_was_admitted_is_read_and_never_judged_by() {
         let caches = Caches::default();
         caches.apply(policy("a", 1, "x"));
-        caches.admit_policy(policy("b", 0, "x").parsed);
-        assert_eq!(names(&caches), ["a", "b"]);
+        caches.remember_policy(&policy("b", 0, "x").parsed);
+        assert_eq!(names(&caches), ["a"], "nobody has stored it yet");
+        assert_eq!(unsettled(&caches, "x"), ["b"]);
+        assert_eq!(unsettled(&caches, "y"), [""; 0], "it cannot select the same NodePools");
         caches.apply(policy("b", 2, "x"));
-        tokio::time::advance(PROVISIONAL * 2).await;
-        assert_eq!(names(&caches), ["a", "b"], "it is confirmed");
-        caches.admit_policy(policy("c", 0, "x").parsed);
-        tokio::time::advance(PROVISIONAL * 2).await;
-        assert_eq!(names(&caches), ["a", "b"], "it never was stored");
-        assert!(caches.lock().provisional.is_empty());
+        assert_eq!(names(&caches), ["a", "b"]);
+        assert!(caches.is_settled(), "the watch has told of it");
+
+        caches.remember_policy(&policy("c", 0, "x").parsed);
+        tokio::time::advance(admitted::REMEMBERED).await;
+        assert!(caches.is_settled(), "it never was stored");
+        assert_eq!(names(&caches), ["a", "b"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_live_read_shows_is_judged_by() {
+        let caches = Caches::default();
+        let json = |w: &str, version: u32| {
+            format!(
+                r#"{{"metadata":{{"name":"b","uid":"b","resourceVersion":"{version}"}},"spec":{{"nodePoolSelector":{{"matchLabels":{{"w":"{w}"}}}}}}}}"#
+            )
+        };
+        caches.remember_policy(&policy("b", 0, "x").parsed);
+        caches.observe(Kind::RotationPolicy, "b", None, None).unwrap();
+        assert_eq!(unsettled(&caches, "x"), ["b"], "it may be on the way");
+        caches.observe(Kind::RotationPolicy, "b", None, Some(&json("x", 2))).unwrap();
+        assert!(caches.is_settled());
+        assert_eq!(names(&caches), ["b"]);
+
+        // an update that moves it elsewhere: what is stored still matters to x, until it is known
+        caches.remember_policy(&policy("b", 0, "y").parsed);
+        assert_eq!((unsettled(&caches, "x"), unsettled(&caches, "y")), (vec!["b".to_owned()], vec!["b".to_owned()]));
+        caches.observe(Kind::RotationPolicy, "b", None, Some(&json("x", 2))).unwrap();
+        assert_eq!(unsettled(&caches, "x"), ["b"], "this is what was known before");
+        tokio::time::advance(admitted::STORED_WITHIN).await;
+        caches.observe(Kind::RotationPolicy, "b", None, Some(&json("x", 2))).unwrap();
+        assert!(caches.is_settled(), "nobody stored the update");
+        // a deletion that the watch has not told of
+        caches.remember_policy(&policy("b", 0, "x").parsed);
+        caches.observe(Kind::RotationPolicy, "b", Some("b"), None).unwrap();
+        assert!(caches.is_settled() && names(&caches).is_empty());
+    }
+
+    /// The API server answers that there is no such policy; before the answer is here, the watch tells that it was created.
+    #[tokio::test(start_paused = true)]
+    async fn what_has_come_since_the_read_was_sent_stays() {
+        let caches = Caches::default();
+        caches.remember_policy(&policy("b", 0, "x").parsed);
+        let before = caches.uid(Kind::RotationPolicy, "b");
+        caches.apply(policy("b", 2, "x"));
+        caches.observe(Kind::RotationPolicy, "b", before.as_deref(), None).unwrap();
+        assert_eq!(names(&caches), ["b"]);
+    }
+
+    /// Names of forged reviews never become part of a URL.
+    #[tokio::test(start_paused = true)]
+    async fn what_can_be_no_name_is_not_remembered() {
+        let caches = Caches::default();
+        for name in ["", "../secrets", "a/b", "a?b", "A", "without a name", "prefix-…"] {
+            caches.remember_policy(&ParsedPolicy {
+                name: name.into(),
+                ..ParsedPolicy::clone(&policy("a", 0, "x").parsed)
+            });
+            assert!(caches.is_settled(), "{name}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn many_admissions_are_not_kept() {
         let caches = Caches::default();
         for i in 0..2_000 {
-            caches.admit_policy(policy(&format!("p{i}"), 0, "x").parsed);
+            caches.remember_policy(&policy(&format!("p{i}"), 0, "x").parsed);
+            caches.remember_policy(&policy("same", 0, &format!("w{i}")).parsed);
         }
-        assert_eq!(names(&caches).len(), MOST_PROVISIONAL);
-        tokio::time::advance(PROVISIONAL * 2).await;
-        assert_eq!(names(&caches), Vec::<String>::new());
+        assert_eq!(
+            unsettled(&caches, "x").len(),
+            admitted::MOST,
+            "of the one with many versions, everything is possible"
+        );
+        tokio::time::advance(admitted::REMEMBERED).await;
+        assert!(caches.is_settled());
     }
 
     #[tokio::test(start_paused = true)]

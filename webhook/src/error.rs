@@ -54,9 +54,6 @@ pub enum Error {
         /// What the kernel answered.
         source: io::Error,
     },
-    /// The HTTPS server failed after it had started.
-    #[error("the HTTPS server failed")]
-    Serve(#[source] io::Error),
     /// A watch returned, although it should run until the process stops. Holds the plural of the resource.
     #[error("the watch of {0} ended although it should run until the process stops")]
     WatchEnded(&'static str),
@@ -88,6 +85,16 @@ pub enum Error {
         kib: usize,
         /// The limit.
         most_kib: usize,
+    },
+    /// `object` or `oldObject` consists of more values than the webhook reads.
+    #[error(
+        "request.{field}: found more than {most} values; the webhook reads at most so many; make the object smaller"
+    )]
+    ObjectTooComplex {
+        /// `object` or `oldObject`.
+        field: &'static str,
+        /// The limit.
+        most: usize,
     },
     /// `object` or `oldObject` has a shape that cannot be read.
     #[error("request.{field}: cannot be read")]

@@ -1,13 +1,15 @@
 //! The admission webhook (§10).
 //!
 //! ```text
-//!   API server ──TLS──▶ serve ──▶ request ──▶ handlers/ ──▶ response ──▶ API server
-//!                        limits    UID,        policies,     rejection,
-//!                        timeouts  objects     pools,        warnings,
-//!                                  (lenient)   claims,       patch, audit
-//!                                              guard
-//!                                                │
-//!   watches of policies and NodePools ──▶ caches ┘ noderotation_shared::admission judges
+//!   API server ──TLS──▶ connections ──▶ serve ──▶ request ──▶ handlers/ ──▶ response ──▶ API server
+//!                        handshake,      body,     UID,        policies,     rejection,
+//!                        head, idle      turns     objects     pools,        warnings,
+//!                                        (fair)    (lenient)   claims,       patch, audit
+//!                                          │                   guard
+//!                                          │                     │
+//!   what was admitted a moment ago ──▶ live│reads                │ noderotation_shared::admission judges
+//!                                          ▼                     │
+//!   watches of policies and NodePools ──▶ caches ────────────────┘
 //! ```
 //!
 //! It refuses changes that would break a rotation before they are stored, and warns of what will not work as meant. It judges
@@ -39,14 +41,20 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
+pub mod admitted;
 pub mod args;
+pub mod body;
 pub mod caches;
+pub mod connections;
 mod error;
 pub mod handlers;
+pub mod limits;
+pub mod live;
 pub mod metrics;
 pub mod request;
 pub mod response;
 pub mod run;
 pub mod serve;
+pub mod turns;
 
 pub use error::Error;

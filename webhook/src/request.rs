@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use noderotation_shared::admission::GuardedMetadata;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -19,6 +20,10 @@ pub const KIND: &str = "AdmissionReview";
 
 /// The largest object that is parsed, in bytes. RotationPolicies, NodePools and NodeClaims are far smaller.
 const LARGEST_OBJECT: usize = 768 * 1024;
+
+/// The most values of which an object may consist, with those inside others. The largest RotationPolicy has about two thousand;
+/// as values in memory these take forty times the room of their text.
+const MOST_VALUES: usize = 16_384;
 
 /// The `request` of a review.
 #[derive(Debug, Deserialize)]
@@ -135,18 +140,18 @@ impl<'a> AdmissionRequest<'a> {
         Object::read(self.old_object, "oldObject")
     }
 
-    /// `metadata` of the object after and before the request; null where there is no object. Unlike [`AdmissionRequest::object`]
-    /// it accepts objects of any size: Nodes can be large.
-    pub fn metadata(&self) -> Result<(Value, Value), Error> {
+    /// What the guard judges of the object after and before the request; empty where there is no object. Unlike
+    /// [`AdmissionRequest::object`] it accepts objects of any size, since Nodes can be large, and keeps only what is ours.
+    pub fn metadata(&self) -> Result<(GuardedMetadata, GuardedMetadata), Error> {
         #[derive(Deserialize)]
         struct Raw {
             #[serde(default)]
-            metadata: Value,
+            metadata: Option<GuardedMetadata>,
         }
         let read = |raw: Option<&RawValue>, field: &'static str| match raw {
-            None => Ok(Value::Null),
+            None => Ok(GuardedMetadata::default()),
             Some(raw) => serde_json::from_str::<Option<Raw>>(raw.get())
-                .map(|object| object.map_or(Value::Null, |o| o.metadata))
+                .map(|object| object.and_then(|object| object.metadata).unwrap_or_default())
                 .map_err(|source| Error::Object { field, source }),
         };
         Ok((read(self.object, "object")?, read(self.old_object, "oldObject")?))
@@ -182,6 +187,9 @@ impl Object {
         if text.len() > LARGEST_OBJECT {
             return Err(Error::ObjectTooLarge { field, kib: text.len() / 1024, most_kib: LARGEST_OBJECT / 1024 });
         }
+        if has_more_values_than(MOST_VALUES, text) {
+            return Err(Error::ObjectTooComplex { field, most: MOST_VALUES });
+        }
         let value: Value = serde_json::from_str(text).map_err(|source| Error::Object { field, source })?;
         Ok((!value.is_null()).then_some(Self(value)))
     }
@@ -216,9 +224,33 @@ impl Object {
     }
 }
 
+/// Whether a JSON text consists of more values than this: all but the first follow a comma or an opening bracket.
+fn has_more_values_than(most: usize, text: &str) -> bool {
+    let (mut values, mut in_string, mut is_escaped) = (1, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_string => is_escaped = true,
+            b'"' => in_string = !in_string,
+            b',' | b'[' | b'{' if !in_string => values += 1,
+            _ => {}
+        }
+    }
+    values > most
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_are_counted_outside_of_strings() {
+        // an object, three fields, four values within: 1 + 3 + 4
+        let text = r#"{"a":[1,[],{}],"b":"x,{[\",[\\","c":{"d":null}}"#;
+        assert!(has_more_values_than(7, text) && !has_more_values_than(10, text));
+        assert!(!has_more_values_than(2, &format!("[\"{}\"]", ",".repeat(1_000))));
+        assert!(has_more_values_than(1_000, &format!("[{}0]", "0,".repeat(1_000))));
+    }
 
     fn malformed(body: &str) -> String {
         match AdmissionRequest::read(body.as_bytes()) {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum_server::Handle;
 use jiff::SignedDuration;
 use noderotation_certs::manager::{CertificateManager, SecretRef};
 use noderotation_certs::objects::{Mutating, SecretObject, Validating, WebhookConfiguration};
@@ -22,12 +21,17 @@ use tracing::{error, info};
 use crate::Error;
 use crate::args::{Args, CertificateArg};
 use crate::caches::{Caches, PoolObject};
+use crate::connections::{Server, listen};
 use crate::handlers::{Handlers, VerdictOptions};
+use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::serve::{Service, routes, serve};
+use crate::serve::{Service, routes};
 
 /// Rate limit of our own requests to the API server: per second, and in a burst. Only certificates and caBundles are written.
 const RATE: (u16, u16) = (10, 20);
+
+/// Rate limit of live reads: per second, and in a burst. Apart from the other, so that no flood of reviews delays a certificate.
+const LIVE_RATE: (u16, u16) = (50, 100);
 
 /// How long requests in flight may still take once no new ones are accepted.
 const LAST_REQUESTS: Duration = Duration::from_secs(10);
@@ -51,21 +55,28 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
     let agent = concat!("noderotation-webhook/", env!("CARGO_PKG_VERSION"));
     let client = connect(args.kubeconfig.as_deref(), agent).await?;
-    let api = Api::new(client, RATE.0, RATE.1, metrics.client_metrics.clone());
+    let api = Api::new(client.clone(), RATE.0, RATE.1, metrics.client_metrics.clone());
     info!(version = noderotation_shared::zone::program_version(), namespace = args.namespace, "starting");
     let watches = Watches { api: &api, metrics: &metrics, caches: &caches };
     watches.start::<PolicyObject, _>(&mut tasks, ListWatch::all(), caches.clone());
     watches.start::<PoolObject, _>(&mut tasks, ListWatch::all(), caches.clone());
     let manager = start_certificate(&args, &watches, &resolver, &mut tasks);
 
-    let handle = Handle::new();
     let options = VerdictOptions {
         controller: format!("system:serviceaccount:{}:{}", args.namespace, args.controller_account),
         default_zone: args.default_timezone.clone(),
         static_pools: args.static_pools.into(),
     };
-    let service = Service::new(Handlers { caches: caches.clone(), options }, metrics.clone());
-    tasks.spawn(serve(args.listen, routes(service), resolver.clone(), handle.clone()));
+    let limits = Limits::default();
+    let live = Box::new(Api::new(client, LIVE_RATE.0, LIVE_RATE.1, metrics.client_metrics.clone()));
+    let service = Service::new(Handlers { caches: caches.clone(), options }, live, metrics.clone(), limits);
+    let server = Server::new(routes(service), limits);
+    let listener = listen(args.listen).await?;
+    let serving = server.clone().serve(listener, resolver.clone());
+    tasks.spawn(async move {
+        serving.await;
+        Ok::<(), Error>(())
+    });
 
     let ready = async {
         caches.wait_synced().await;
@@ -87,26 +98,19 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         error!(error = why, "a task of the webhook ended, so the process exits");
         anyhow::bail!(why);
     }
-    shut_down(&handle, args.shutdown_delay, &mut tasks).await
+    shut_down(&server, args.shutdown_delay, &mut tasks).await
 }
 
 /// Serves on while no longer ready, until API servers send nothing more; then waits for the requests in flight.
-async fn shut_down(
-    handle: &Handle<std::net::SocketAddr>,
-    delay: SignedDuration,
-    tasks: &mut Tasks,
-) -> anyhow::Result<()> {
+async fn shut_down(server: &Server, delay: SignedDuration, tasks: &mut Tasks) -> anyhow::Result<()> {
     info!(?delay, "shutting down; still serving until this Pod is removed from the Service");
     tokio::select! {
         () = tokio::time::sleep(Duration::try_from(delay).unwrap_or_default()) => {}
         ended = tasks.join_next() => anyhow::bail!(describe(ended)),
     }
-    handle.graceful_shutdown(Some(LAST_REQUESTS));
-    let until = tokio::time::Instant::now() + LAST_REQUESTS;
-    while handle.connection_count() > 0 && tokio::time::Instant::now() < until {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    info!("shut down");
+    server.close();
+    let all = tokio::time::timeout(LAST_REQUESTS, server.closed()).await.is_ok();
+    info!(all_requests_answered = all, "shut down");
     Ok(())
 }
 

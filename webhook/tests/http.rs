@@ -7,14 +7,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum_server::Handle;
 use jiff::{SignedDuration, Timestamp};
 use noderotation_certs::cert_resolver::CertResolver;
 use noderotation_certs::issue;
+use noderotation_webhook::body::LARGEST_BODY;
+use noderotation_webhook::connections::{self, listen};
+use noderotation_webhook::limits::Limits;
 use noderotation_webhook::metrics::Metrics;
-use noderotation_webhook::serve::{LARGEST_BODY, Service, routes, serve};
+use noderotation_webhook::serve::{Service, routes};
 use serde_json::{Value, json};
-use support::{handlers, options, policy, pool, review};
+use support::{Nothing, handlers, options, policy, pool, review};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -27,11 +29,11 @@ struct Server {
     address: SocketAddr,
     tls: TlsConnector,
     metrics: Arc<Metrics>,
-    handle: Handle<SocketAddr>,
+    serving: Arc<connections::Server>,
 }
 
 impl Server {
-    async fn start() -> Self {
+    async fn start(limits: Limits) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let now = Timestamp::now();
         let authority = issue::authority(now, SignedDuration::from_hours(1)).unwrap();
@@ -41,18 +43,18 @@ impl Server {
         let handlers =
             handlers(&[policy("w-api", &json!({"w": "api"}))], &[pool("api", &json!({"w": "api"}))], options());
         let metrics = Arc::new(Metrics::new(Arc::default()));
-        let service = Service::new(handlers, metrics.clone());
-        let handle = Handle::new();
-        let server = serve("127.0.0.1:0".parse().unwrap(), routes(service), resolver, handle.clone());
-        tokio::spawn(async move { server.await.unwrap() });
-        let address = handle.listening().await.unwrap();
+        let service = Service::new(handlers, Box::new(Nothing), metrics.clone(), limits);
+        let listener = listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = connections::Server::new(routes(service), limits);
+        tokio::spawn(server.clone().serve(listener, resolver));
         let mut roots = rustls::RootCertStore::empty();
         use rustls::pki_types::pem::PemObject;
         roots
             .add(rustls::pki_types::CertificateDer::from_pem_slice(authority.certificate.pem.as_bytes()).unwrap())
             .unwrap();
         let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-        Self { address, tls: TlsConnector::from(Arc::new(config)), metrics, handle }
+        Self { address, tls: TlsConnector::from(Arc::new(config)), metrics, serving: server }
     }
 
     async fn connect(&self) -> TlsStream<TcpStream> {
@@ -90,7 +92,7 @@ const JSON: &str = "application/json";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_malformed_request_gets_a_bounded_answer() {
-    let server = Server::start().await;
+    let server = Server::start(Limits { head: Duration::from_secs(1), ..Limits::default() }).await;
     let good = review("rotationpolicies", "CREATE", &policy("x", &json!({"w": "x"})), &Value::Null);
     let (code, body) = server.post(POLICIES, JSON, &good.to_string()).await;
     let answer: Value = serde_json::from_str(&body).unwrap();
@@ -106,7 +108,8 @@ async fn every_malformed_request_gets_a_bounded_answer() {
         *changed.pointer_mut(pointer).unwrap() = value;
         changed.to_string()
     };
-    let deep = format!("{}{}", "[".repeat(20_000), "]".repeat(20_000));
+    let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+    let many = format!("[{}0]", "0,".repeat(20_000));
     for (what, content, body, why) in [
         ("wrong version", JSON, changed("/apiVersion", json!("admission.k8s.io/v1beta1")), "send admission.k8s.io/v1"),
         ("wrong kind", JSON, changed("/kind", json!("Pod")), "send admission.k8s.io/v1"),
@@ -121,6 +124,12 @@ async fn every_malformed_request_gets_a_bounded_answer() {
             JSON,
             good.to_string().replace("\"spec\":{", &format!("\"spec\":{{\"x\":{deep},")),
             "recursion limit",
+        ),
+        (
+            "many values",
+            JSON,
+            good.to_string().replace("\"spec\":{", &format!("\"spec\":{{\"x\":{many},")),
+            "more than 16384 values",
         ),
         (
             "huge object",
@@ -184,27 +193,57 @@ async fn every_malformed_request_gets_a_bounded_answer() {
     }
     // none of this harms the next request
     assert_eq!(server.post(POLICIES, JSON, &whole).await.0, 200);
-    server.handle.shutdown();
+    server.serving.close();
+    tokio::time::timeout(PATIENCE, server.serving.closed()).await.unwrap();
 }
 
-/// Unfinished bodies take their share of the budget. Requests that get none are answered within the time limit, and the
-/// budget is returned.
+/// Unfinished bodies take nothing from anybody: a review is answered while all of them are still under way.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_slow_bodies_neither_fill_memory_nor_stop_the_server() {
-    let server = Server::start().await;
+async fn many_slow_bodies_keep_nobody_waiting() {
+    let server = Server::start(Limits { body: PATIENCE, answer: PATIENCE, ..Limits::default() }).await;
     let head = format!(
-        "POST {POLICIES} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{{",
+        "POST {POLICIES} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
         LARGEST_BODY - 1
     );
     let mut slow = Vec::new();
-    for _ in 0..12 {
+    for n in 0..60 {
         let mut stream = server.connect().await;
         stream.write_all(head.as_bytes()).await.unwrap();
+        // some send nothing, some a little, and some nearly all
+        let sent = [0, 1_000, LARGEST_BODY - 2][n % 3];
+        let sending = tokio::time::timeout(Duration::from_millis(20), stream.write_all(&vec![b' '; sent])).await;
+        assert!(!matches!(sending, Ok(Err(_))), "the server has closed the connection");
         slow.push(stream);
-    }
-    for stream in &mut slow {
-        assert_eq!(answer(stream).await.0, 408);
     }
     let good = review("rotationpolicies", "CREATE", &policy("x", &json!({"w": "x"})), &Value::Null);
     assert_eq!(server.post(POLICIES, JSON, &good.to_string()).await.0, 200);
+    assert!(!server.metrics.render().contains("turned_away_total{"), "none of the others has ended");
+}
+
+/// A body that does not come ends by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_body_is_turned_away() {
+    let server = Server::start(Limits { body: Duration::from_millis(50), ..Limits::default() }).await;
+    let head = "POST /validate/nodepools HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\nconnection: close\r\n\r\n{";
+    let (code, body) = server.raw(head.as_bytes()).await;
+    assert_eq!((code, body.as_str()), (408, "the body did not arrive within 50ms\n"));
+}
+
+/// Beyond the most connections, the peer that has most of them loses the one that is idle for longest.
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_connections_cost_the_idle_ones() {
+    let server = Server::start(Limits { connections: 8, ..Limits::default() }).await;
+    let mut idle = Vec::new();
+    for _ in 0..8 {
+        idle.push(server.connect().await);
+    }
+    let good = review("rotationpolicies", "CREATE", &policy("x", &json!({"w": "x"})), &Value::Null);
+    assert_eq!(server.post(POLICIES, JSON, &good.to_string()).await.0, 200);
+    let closed = tokio::time::timeout(PATIENCE, idle[0].read(&mut [0; 16])).await.unwrap();
+    assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
+    // the youngest still serves
+    let request = format!("POST {POLICIES} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let youngest = idle.last_mut().unwrap();
+    youngest.write_all(request.as_bytes()).await.unwrap();
+    assert_eq!(answer(youngest).await.0, 400);
 }

@@ -2,37 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
-use super::messages;
+use super::{GuardedMetadata, messages};
 use crate::field_error::quoted;
 use crate::keys::{self, Carrier};
-
-/// The `noderotation.io/` keys in an object's metadata, and the NodePool that the object belongs to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GuardedMetadata {
-    /// The annotations whose key begins with `noderotation.io/`.
-    pub annotations: BTreeMap<String, String>,
-    /// The labels whose key begins with `noderotation.io/`.
-    pub labels: BTreeMap<String, String>,
-    /// The value of the label `karpenter.sh/nodepool`; `None` if the object does not have it.
-    pub pool: Option<String>,
-}
-
-impl GuardedMetadata {
-    /// Reads an object's `metadata`. Accepts any JSON: what is not a map counts as empty, and a value that is not a
-    /// string is kept as its JSON text.
-    pub fn read(metadata: &Value) -> Self {
-        let map = |name: &str| metadata.get(name).and_then(Value::as_object).into_iter().flatten();
-        let own_keys = |name: &str| -> BTreeMap<String, String> {
-            let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            map(name).filter(|(key, _)| key.starts_with(keys::PREFIX)).map(|(k, v)| (k.clone(), text(v))).collect()
-        };
-        let pool =
-            metadata.get("labels").and_then(|labels| labels.get(keys::KARPENTER_NODEPOOL)).and_then(Value::as_str);
-        Self { annotations: own_keys("annotations"), labels: own_keys("labels"), pool: pool.map(str::to_owned) }
-    }
-}
 
 /// The user who sent the admission request.
 #[derive(Clone, Copy, Debug)]
@@ -219,14 +191,18 @@ fn refusal(changes: &[KeyChange<'_>], requester: Requester<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
+
+    fn metadata(of: &Value) -> GuardedMetadata {
+        serde_json::from_str(&of.to_string()).unwrap()
+    }
 
     const CONTROLLER: &str = "system:serviceaccount:noderotation:noderotation-controller";
 
     fn judge(carrier: Carrier, old: &Value, new: &Value, name: &str, uid: &str) -> GuardVerdict {
         let target = Target { carrier, is_new: false, template: None };
         let requester = Requester { name, uid, controller: CONTROLLER };
-        let annotated = |annotations: &Value| GuardedMetadata::read(&json!({"annotations": annotations}));
+        let annotated = |annotations: &Value| metadata(&json!({"annotations": annotations}));
         judge_guarded(target, &annotated(old), &annotated(new), requester)
     }
 
@@ -279,7 +255,7 @@ mod tests {
         let created = |carrier, key: &str| {
             let target = Target { carrier, is_new: true, template: None };
             let requester = Requester { name: "velero", uid: "u", controller: CONTROLLER };
-            let new = GuardedMetadata::read(&json!({"annotations": {key: "2026-11-01T00:00:00Z"}}));
+            let new = metadata(&json!({"annotations": {key: "2026-11-01T00:00:00Z"}}));
             outcome(&judge_guarded(target, &GuardedMetadata::default(), &new, requester))
         };
         for key in REMEMBERED {
@@ -313,7 +289,7 @@ mod tests {
         let template = BTreeMap::from([("noderotation.io/state".to_owned(), "expired".to_owned())]);
         let target = Target { carrier: Carrier::NodeClaim, is_new: true, template: Some(&template) };
         let requester = Requester { name: "karpenter", uid: "u", controller: CONTROLLER };
-        let claim = |value: &str| GuardedMetadata::read(&json!({"annotations": {"noderotation.io/state": value}}));
+        let claim = |value: &str| metadata(&json!({"annotations": {"noderotation.io/state": value}}));
         assert_eq!(
             outcome(&judge_guarded(target, &GuardedMetadata::default(), &claim("expired"), requester)),
             "let through"
@@ -323,7 +299,7 @@ mod tests {
             "refused"
         );
         let node = Target { carrier: Carrier::Node, is_new: false, ..target };
-        let labelled = |value: &str| GuardedMetadata::read(&json!({"labels": {"noderotation.io/team": value}}));
+        let labelled = |value: &str| metadata(&json!({"labels": {"noderotation.io/team": value}}));
         let template = BTreeMap::from([("noderotation.io/team".to_owned(), "a".to_owned())]);
         let node = Target { template: Some(&template), ..node };
         assert_eq!(

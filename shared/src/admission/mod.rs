@@ -5,6 +5,7 @@
 //!   policy_index      all stored policies and NodePools, indexed by label
 //!   policy            judges a change of a RotationPolicy  ──▶ PolicyVerdict: refusals, warnings and findings
 //!   pool              judges a change of a NodePool        ──▶ Verdict: refusals and warnings
+//!   guarded_metadata  parses what the guard judges of an object
 //!   annotation_guard  judges a change of our own keys      ──▶ GuardVerdict: allowed, let through or refused
 //!   messages          lists of names; the API server's limits on warnings and messages
 //! ```
@@ -13,13 +14,15 @@
 //! is kept from changing something else.
 
 pub mod annotation_guard;
+pub mod guarded_metadata;
 pub mod messages;
 pub mod policy;
 pub mod policy_index;
 pub mod pool;
 pub mod proposed_pool;
 
-pub use annotation_guard::{GuardVerdict, GuardedMetadata, Requester, Target, judge_guarded};
+pub use annotation_guard::{GuardVerdict, Requester, Target, judge_guarded};
+pub use guarded_metadata::GuardedMetadata;
 pub use policy::{PolicyChange, PolicyVerdict, StaticPools, judge_deletion, judge_policy, with_default_zone};
 pub use policy_index::PolicyIndex;
 pub use pool::{PoolVerdict, judge_pool, judge_pool_change};

@@ -177,27 +177,41 @@ fn static_text(pools: &[&str]) -> String {
     )
 }
 
-/// A warning about equally specific policies that could select the same NodePool, although today no pool has such labels.
-fn possible_ties(index: &PolicyIndex, new: &ParsedPolicy, effect: &Effect<'_>) -> Option<String> {
-    let selector = new.selector.as_ref()?;
+/// Warnings about equally specific policies that do not tie today: no pool has labels that both select, or a more specific
+/// policy governs each that has.
+fn possible_ties(index: &PolicyIndex, new: &ParsedPolicy, effect: &Effect<'_>) -> Vec<String> {
+    let Some(selector) = &new.selector else { return Vec::new() };
     let is_reported = |name: &str| effect.ties.keys().any(|(_, names)| names.iter().any(|tied| tied == name));
-    let others: Vec<&str> = index
-        .policies()
-        .filter(|other| other.name != new.name && !is_reported(&other.name))
-        .filter(|other| {
-            other
-                .selector
-                .as_ref()
-                .is_some_and(|o| o.specificity() == selector.specificity() && selector.could_share_a_pool_with(o))
-        })
-        .map(|other| &*other.name)
-        .collect();
-    (!others.is_empty()).then(|| {
+    let (mut apart, mut sharing) = (Vec::new(), BTreeMap::new());
+    for other in index.policies().filter(|other| other.name != new.name && !is_reported(&other.name)) {
+        let Some(theirs) = &other.selector else { continue };
+        if theirs.specificity() != selector.specificity() || !selector.could_share_a_pool_with(theirs) {
+            continue;
+        }
+        let shared: Vec<&str> = index
+            .selected_by(theirs)
+            .filter(|pool| selector.matches(&pool.proposed.labels))
+            .map(|pool| pool.proposed.name.as_str())
+            .collect();
+        if shared.is_empty() {
+            apart.push(&*other.name);
+        } else {
+            sharing.entry(shared).or_insert_with(Vec::new).push(&*other.name);
+        }
+    }
+    let as_specific =
+        |others: &[&str]| format!("spec.nodePoolSelector: is as specific as that of {}", messages::policies(others));
+    let apart = (!apart.is_empty()).then(|| {
+        format!("{}; no known NodePool matches both, but one that does would not be rotated", as_specific(&apart))
+    });
+    let sharing = sharing.into_iter().map(|(pools, others)| {
+        let (pools, matches) = (messages::pools(&pools), if pools.len() == 1 { "matches" } else { "match" });
         format!(
-            "spec.nodePoolSelector: is as specific as that of {}; no known NodePool matches both, but one that does would not be rotated",
-            messages::policies(&others)
+            "{}; {pools} {matches} both, and would not be rotated without the more specific policy that governs there",
+            as_specific(&others)
         )
-    })
+    });
+    apart.into_iter().chain(sharing).collect()
 }
 
 /// The findings (§6) for all governed pools; equal findings are merged into one line that lists their pools.
@@ -275,6 +289,28 @@ mod tests {
 
     fn winner(labels: &Labels, policies: &[ParsedPolicy]) -> Option<String> {
         govern(labels, policies).ok().map(|(winner, _)| winner.name.to_string())
+    }
+
+    fn labelled(pairs: &[(&str, &str)]) -> Labels {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_possible_tie_says_whether_a_pool_matches_both() {
+        let mut index = PolicyIndex::default();
+        index.apply_policy(Arc::new(policy("a", &labelled(&[("k", "1")]))));
+        index.apply_policy(Arc::new(policy("top", &labelled(&[("k", "1"), ("l", "1"), ("m", "1")]))));
+        let new = policy("b", &labelled(&[("l", "1")]));
+        let warnings = |index: &PolicyIndex| {
+            judge_policy(index, PolicyChange { old: None, new: &new }, StaticPools::Deny, Timestamp::UNIX_EPOCH)
+                .warnings
+        };
+        let none = "spec.nodePoolSelector: is as specific as that of RotationPolicy a; no known NodePool matches both, but one that does would not be rotated";
+        assert_eq!(warnings(&index), [none]);
+        // a third policy governs the pool that both select
+        index.apply_pool(Arc::new(pool("n", &labelled(&[("k", "1"), ("l", "1"), ("m", "1")]), false)));
+        let one = "spec.nodePoolSelector: is as specific as that of RotationPolicy a; NodePool n matches both, and would not be rotated without the more specific policy that governs there";
+        assert_eq!(warnings(&index), [one]);
     }
 
     proptest! {

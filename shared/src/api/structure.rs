@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::field_error::FieldError;
+use crate::policy::LABEL_KEY;
+use crate::zone;
 
 /// The part of an OpenAPI schema that is validated here. Descriptions and CEL rules are left to the API server.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -275,7 +277,9 @@ fn length(schema: &Schema, text: &str, path: &str, problems: &mut Vec<FieldError
         ));
     }
     if schema.min_length.is_some_and(|least| count < least) {
-        problems.push(FieldError::new(path, "\"\"", "must not be empty", "some text"));
+        // of all texts, only time zones and label keys must not be empty
+        let instead = if path.ends_with(".timezone") { zone::EXAMPLE } else { LABEL_KEY };
+        problems.push(FieldError::new(path, "\"\"", "must not be empty", instead));
     }
 }
 
@@ -321,5 +325,23 @@ fn shortened(value: &Value) -> String {
     match text.char_indices().nth(60) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instead_of_an_empty_text_an_example_is_suggested() {
+        let spec = json!({
+            "nodePoolSelector": {"matchExpressions": [{"key": "", "operator": "Exists"}]},
+            "maintenanceWindows": [{"timezone": "", "days": ["Mon"], "start": "01:00", "end": "02:00"}],
+        });
+        let problems: Vec<String> = structural_problems(&spec).iter().map(ToString::to_string).collect();
+        let zone =
+            "spec.maintenanceWindows[0].timezone: found \"\": must not be empty; write an IANA name such as Asia/Tokyo";
+        let key = "spec.nodePoolSelector.matchExpressions[0].key: found \"\": must not be empty; write a label key such as workload or example.com/workload";
+        assert_eq!(problems, [zone, key]);
     }
 }

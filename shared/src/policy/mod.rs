@@ -5,7 +5,7 @@
 
 mod selector;
 
-pub use selector::{PoolSelector, is_label_key, is_label_value};
+pub use selector::{LABEL_KEY, PoolSelector, is_label_key, is_label_value};
 
 use jiff::SignedDuration;
 use serde_json::Value;

@@ -16,7 +16,7 @@ pub struct PoolSelector {
 }
 
 /// Everything that a selector requires of one label key.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct LabelRequirement {
     /// The allowed values; `None` allows any value.
     one_of: Option<BTreeSet<String>>,
@@ -57,10 +57,24 @@ impl LabelRequirement {
     }
 }
 
+impl PartialEq for PoolSelector {
+    /// Whether both select the same NodePools with the same specificity.
+    fn eq(&self, other: &Self) -> bool {
+        self.specificity == other.specificity && self.rules == other.rules
+    }
+}
+
 impl PoolSelector {
     /// Whether the selector selects a NodePool with these labels.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.selector.matches(labels)
+    }
+
+    /// The bytes of all its keys and values.
+    pub fn bytes(&self) -> usize {
+        let of_values = |values: &BTreeSet<String>| values.iter().map(String::len).sum::<usize>();
+        let of_rule = |rule: &LabelRequirement| rule.one_of.as_ref().map_or(0, of_values) + of_values(&rule.none_of);
+        self.rules.iter().map(|(key, rule)| key.len() + of_rule(rule)).sum()
     }
 
     /// The number of entries in `matchLabels` and `matchExpressions`; 0 for `{}` (§4).
@@ -152,10 +166,12 @@ fn is_subdomain(text: &str) -> bool {
         })
 }
 
+/// What to write instead of something that is no label key.
+pub const LABEL_KEY: &str = "a label key such as workload or example.com/workload";
+
 /// Adds every problem of a selector to `problems`.
 pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<FieldError>) {
     let labels = "spec.nodePoolSelector.matchLabels";
-    let key_rule = "a label key such as workload or example.com/workload";
     let value_why =
         "must be a label value: at most 63 letters, digits, '-', '_', '.', beginning and ending with a letter or digit";
     if let Some(count) = selector.match_labels.as_ref().map(BTreeMap::len).filter(|count| *count > 64) {
@@ -163,7 +179,7 @@ pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<Fie
     }
     for (key, value) in selector.match_labels.iter().flatten() {
         if !is_label_key(key) {
-            problems.push(FieldError::new(labels, format!("key {}", quoted(key)), "must be a label key", key_rule));
+            problems.push(FieldError::new(labels, format!("key {}", quoted(key)), "must be a label key", LABEL_KEY));
         }
         if !is_label_value(value) {
             problems.push(FieldError::new(
@@ -185,7 +201,7 @@ pub(super) fn selector_problems(selector: &LabelSelector, problems: &mut Vec<Fie
                 format!("{path}.key"),
                 quoted(&expression.key),
                 "must be a label key",
-                key_rule,
+                LABEL_KEY,
             ));
         }
         let values = expression.values.as_deref().unwrap_or_default();

@@ -57,8 +57,9 @@ async fn under_load(webhook: &Webhook, trusted: &str, started: Duration, pinned:
     let full = load.run(CONNECTIONS, MANY, None).await?;
     let after = status(webhook.process.id(), "VmRSS")?;
     let highest = status(webhook.process.id(), "VmHWM")?;
+    let mut figures = beside_hostile_callers(&load, webhook).await?;
     let core = if pinned { "one core" } else { "not pinned to a core: taskset is missing" };
-    Ok(vec![
+    figures.extend([
         Figure {
             what: format!("webhook, {core}, {CONNECTIONS} TLS connections"),
             measured: format!("{:.0}/s, p50 {:.1} ms, p99 {:.1} ms", full.rate, full.p50, full.p99),
@@ -79,7 +80,59 @@ async fn under_load(webhook: &Webhook, trusted: &str, started: Duration, pinned:
             measured: format!("{:.0} ms", started.as_secs_f64() * 1_000.0),
             target: "",
         },
-    ])
+    ]);
+    Ok(figures)
+}
+
+/// Ordinary reviews while others at another address send what costs most.
+async fn beside_hostile_callers(load: &Load, webhook: &Webhook) -> anyhow::Result<Vec<Figure>> {
+    let announced = [post(LARGEST_BODY).as_bytes(), b"{"].concat();
+    let whole = [post(LARGEST_BODY).into_bytes(), vec![b' '; LARGEST_BODY]].concat();
+    let mut figures = Vec::new();
+    for (what, connections, bytes) in [
+        ("12 that send policies of 64 windows and 64 exclusions", 12, largest_policy()),
+        ("60 that announce 4 MiB and send one byte", 60, announced),
+        ("60 that send 4 MiB", 60, whole),
+    ] {
+        let run = load.beside(connections, &bytes).await?;
+        let highest = status(webhook.process.id(), "VmHWM")?;
+        figures.push(Figure {
+            what: format!("webhook beside {what}"),
+            measured: format!("p50 {:.1} ms, p99 {:.1} ms; highest {highest:.1} MB", run.p50, run.p99),
+            target: "p99 <= 500 ms, <= 48 MB",
+        });
+    }
+    Ok(figures)
+}
+
+/// The largest body that the webhook reads, in bytes.
+const LARGEST_BODY: usize = 4 * 1024 * 1024 - 1;
+
+/// The head of a review of a policy with a body of this length.
+fn post(length: usize) -> String {
+    format!(
+        "POST /validate/rotationpolicies?timeout=2s HTTP/1.1\r\nhost: noderotation-webhook\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    )
+}
+
+/// A dry run of the creation of a policy with as many windows and exclusions as it may have, which governs five NodePools.
+fn largest_policy() -> Vec<u8> {
+    let mut largest = policy("largest", &json!({"workload": "w0"}));
+    largest["spec"]["nodePoolSelector"]["matchExpressions"] = json!([{"key": "workload", "operator": "Exists"}]);
+    let zones = ["Asia/Tokyo", "Europe/Berlin", "America/New_York", "America/Los_Angeles"];
+    let days = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+    let at = |hour: usize, minute: usize| format!("{:02}:{minute:02}", hour % 24);
+    let window = |i: usize| json!({"timezone": zones[i % 4], "days": days, "start": at(i / 3, i % 3 * 20), "end": at(i / 3 + 9, i % 3 * 20 + 10)});
+    let exclusion = |i: usize| json!({"timezone": zones[i % 4], "from": format!("2027-{:02}-{:02}", 1 + i % 12, 1 + i % 28), "until": "2027-12-31"});
+    largest["spec"]["maintenanceWindows"] = (0..64).map(window).collect();
+    largest["spec"]["exclusions"] = (0..64).map(exclusion).collect();
+    let request = json!({
+        "uid": "705ab4f5-6393-11e8-b7cc-000000000000", "operation": "CREATE", "name": "largest", "object": largest, "dryRun": true,
+        "resource": {"group": "noderotation.io", "version": "v1alpha1", "resource": "rotationpolicies"},
+        "userInfo": {"username": "mallory"},
+    });
+    let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string();
+    [post(body.len()).into_bytes(), body.into_bytes()].concat()
 }
 
 async fn fill(admin: &Asker) -> anyhow::Result<()> {
@@ -113,6 +166,7 @@ struct Run {
 }
 
 /// A load generator: the webhook's address, and serialized requests to be sent in turn.
+#[derive(Clone)]
 struct Load {
     address: std::net::SocketAddr,
     tls: TlsConnector,
@@ -134,9 +188,46 @@ impl Load {
     }
 
     async fn connect(&self) -> anyhow::Result<TlsStream<TcpStream>> {
-        let stream = TcpStream::connect(self.address).await?;
+        self.shake_hands(TcpStream::connect(self.address).await?).await
+    }
+
+    async fn shake_hands(&self, stream: TcpStream) -> anyhow::Result<TlsStream<TcpStream>> {
         stream.set_nodelay(true)?;
         Ok(self.tls.connect("noderotation-webhook.noderotation.svc".try_into()?, stream).await?)
+    }
+
+    /// Reviews at 50 a second for six seconds, while so many connections from another address send these bytes again and again.
+    async fn beside(&self, connections: usize, bytes: &[u8]) -> anyhow::Result<Run> {
+        let mut hostile = tokio::task::JoinSet::new();
+        let bytes: Arc<[u8]> = bytes.into();
+        for _ in 0..connections {
+            let (load, bytes) = (self.clone(), bytes.clone());
+            hostile.spawn(async move {
+                loop {
+                    // whatever comes of it
+                    let _ = load.pester(&bytes).await;
+                }
+            });
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let run = self.run(1, 300, Some(50)).await;
+        hostile.abort_all();
+        while hostile.join_next().await.is_some() {}
+        run
+    }
+
+    /// Sends these bytes over one connection, each time that something comes back, until it is closed.
+    async fn pester(&self, bytes: &[u8]) -> anyhow::Result<()> {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.bind("127.0.1.1:0".parse()?)?;
+        let mut stream = self.shake_hands(socket.connect(self.address).await?).await?;
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            stream.write_all(bytes).await?;
+            if stream.read(&mut buffer).await? == 0 {
+                return Ok(());
+            }
+        }
     }
 
     /// Sends `count` requests over `connections` connections: at `rate` per second, or as fast as they are answered.
@@ -192,11 +283,7 @@ fn request(n: usize) -> Vec<u8> {
         },
     });
     let body = review.to_string();
-    let head = format!(
-        "POST /validate/rotationpolicies?timeout=2s HTTP/1.1\r\nhost: noderotation-webhook\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    [head.into_bytes(), body.into_bytes()].concat()
+    [post(body.len()).into_bytes(), body.into_bytes()].concat()
 }
 
 /// Sends a request and reads the response. An error unless it allows the update.

@@ -1,14 +1,21 @@
 //! The guard of the controller's annotations and labels (§10 *Annotation guard*).
 
-use noderotation_shared::admission::{GuardVerdict, GuardedMetadata, Requester, Target, judge_guarded};
+use noderotation_shared::admission::{GuardVerdict, Requester, Target, judge_guarded};
 use noderotation_shared::keys::Carrier;
 use noderotation_shared::kind::Kind;
 
 use super::VerdictOptions;
 use crate::Error;
+use crate::admitted::Concern;
 use crate::caches::Caches;
 use crate::request::AdmissionRequest;
 use crate::response::AdmissionResponse;
+
+/// What the verdict of [`guard`] depends on: the NodePool from whose template keys may come. `None` where there is none.
+pub fn concern(request: &AdmissionRequest<'_>) -> Result<Option<Concern>, Error> {
+    let (new, _) = request.metadata()?;
+    Ok(new.pool.map(|pool| Concern { pool: Some(pool), ..Concern::default() }))
+}
 
 /// Refuses a change of guarded keys on a NodePool, NodeClaim, Node or Pod by anyone but the controller. A Binding counts as
 /// a write to its Pod, since the API server copies its annotations and labels there.
@@ -33,10 +40,9 @@ pub fn guard(
     }
     let (new, old) = request.metadata()?;
     // as it is stored: whoever creates a Binding can write a deletionTimestamp into it
-    if old.get("deletionTimestamp").is_some_and(|at| !at.is_null()) {
+    if old.is_being_deleted {
         return Ok(AdmissionResponse::allowed());
     }
-    let (new, old) = (GuardedMetadata::read(&new), GuardedMetadata::read(&old));
     let is_new = request.operation == "CREATE";
     let may_have_template = matches!(carrier, Carrier::NodeClaim | Carrier::Node);
     let pool = new.pool.as_deref().filter(|_| may_have_template).and_then(|name| caches.pool(name));

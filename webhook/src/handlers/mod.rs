@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use noderotation_shared::admission::StaticPools;
 
 use crate::Error;
+use crate::admitted::Concern;
 use crate::caches::Caches;
 use crate::request::{AdmissionRequest, Object};
 use crate::response::AdmissionResponse;
@@ -65,6 +66,22 @@ pub struct Handlers {
 }
 
 impl Handlers {
+    /// What has to be known before a review is judged, because something was admitted a moment ago that matters to it; `None`
+    /// where everything is known.
+    pub fn unsettled(&self, endpoint: Endpoint, request: &AdmissionRequest<'_>, now: Timestamp) -> Option<Concern> {
+        if self.caches.is_settled() {
+            return None;
+        }
+        let concern = match endpoint {
+            Endpoint::MutatePolicy | Endpoint::ValidateClaim => return None,
+            Endpoint::ValidatePolicy => policies::concern(&self.caches, request),
+            Endpoint::ValidatePool => pools::concern(request, now),
+            Endpoint::Guard => guard::concern(request),
+        };
+        // a review that cannot be read is refused without a look at anything else
+        concern.ok().flatten().filter(|concern| !self.caches.unsettled(concern).is_empty())
+    }
+
     /// The response to a review. Findings and freezes are judged at the instant `now`.
     pub fn handle(&self, endpoint: Endpoint, request: &AdmissionRequest<'_>, now: Timestamp) -> AdmissionResponse {
         let response = match endpoint {

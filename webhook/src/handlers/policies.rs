@@ -1,7 +1,5 @@
 //! RotationPolicies (§10 *RotationPolicy*, *Mutation*).
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation};
@@ -11,6 +9,7 @@ use noderotation_shared::policy::Policy;
 
 use super::{VerdictOptions, written};
 use crate::Error;
+use crate::admitted::Concern;
 use crate::caches::Caches;
 use crate::request::{AdmissionRequest, Object};
 use crate::response::AdmissionResponse;
@@ -42,6 +41,17 @@ fn add(path: String, value: &str) -> Result<PatchOperation, Error> {
     }
 }
 
+/// What the verdict of [`validate`] depends on; `None` where there is nothing to judge.
+pub fn concern(caches: &Caches, request: &AdmissionRequest<'_>) -> Result<Option<Concern>, Error> {
+    if request.operation == "DELETE" && request.sub_resource.is_empty() {
+        let stored = caches.with_index(|index| index.policy(&request.name).and_then(|policy| policy.selector.clone()));
+        return Ok(Some(Concern { selectors: stored.into_iter().collect(), ..Concern::default() }));
+    }
+    let Some((old, new)) = change(request)? else { return Ok(None) };
+    let selectors = old.iter().chain([&new]).filter_map(|object| ParsedPolicy::selector_of(object.spec())).collect();
+    Ok(Some(Concern { policy: Some(new.name()), selectors, ..Concern::default() }))
+}
+
 /// Called after schema and CEL: judges what depends on the other policies and on NodePools. An admitted policy is remembered
 /// at once, so that the next review sees it.
 pub fn validate(
@@ -56,11 +66,11 @@ pub fn validate(
     let Some((old, new)) = change(request)? else { return Ok(AdmissionResponse::allowed()) };
     let name = new.name();
     let parsed = |object: &Object| ParsedPolicy::read(&name, object.spec());
-    let (old, new) = (old.as_ref().map(parsed), Arc::new(parsed(&new)));
+    let (old, new) = (old.as_ref().map(parsed), parsed(&new));
     let change = PolicyChange { old: old.as_ref(), new: &new };
     let verdict = Verdict::from(caches.with_index(|index| judge_policy(index, change, options.static_pools, now)));
     if verdict.refusals.is_empty() && !request.is_dry_run() {
-        caches.admit_policy(new);
+        caches.remember_policy(&new);
     }
     Ok(verdict.into())
 }

@@ -1,16 +1,22 @@
 //! NodePools (§10 *NodePool*).
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use noderotation_shared::admission::{ProposedNodePool, judge_pool_change};
 use noderotation_shared::{instant, keys};
 
 use super::{VerdictOptions, written};
 use crate::Error;
+use crate::admitted::Concern;
 use crate::caches::Caches;
 use crate::request::{AdmissionRequest, Object};
 use crate::response::AdmissionResponse;
+
+/// What the verdict of [`validate`] depends on; `None` where there is nothing to judge.
+pub fn concern(request: &AdmissionRequest<'_>, now: Timestamp) -> Result<Option<Concern>, Error> {
+    let Some((old, new)) = written(request)? else { return Ok(None) };
+    let labels = old.iter().chain([&new]).map(|object| ProposedNodePool::read(&object.0, now).labels).collect();
+    Ok(Some(Concern { labels, ..Concern::default() }))
+}
 
 /// Judges a creation, or an update of the spec, the labels or the operator's annotations; everything else is allowed. An
 /// admitted NodePool is remembered at once, so that the next review sees it.
@@ -38,7 +44,7 @@ pub fn validate(
     verdict.warnings.extend(past_freeze(old.as_ref(), &new, now));
     verdict.warnings.extend(misplaced(Some(&new)));
     if verdict.refusals.is_empty() && !request.is_dry_run() {
-        caches.admit_pool(Arc::new(after));
+        caches.remember_pool(&after);
     }
     Ok(verdict.into())
 }

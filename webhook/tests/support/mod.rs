@@ -3,11 +3,14 @@
 
 use std::sync::Arc;
 
+use noderotation_cluster::error::Error;
 use noderotation_cluster::objects::Cached;
 use noderotation_cluster::watch::EventHandler;
+use noderotation_shared::kind::Kind;
 use noderotation_shared::objects::PolicyObject;
 use noderotation_webhook::caches::{Caches, PoolObject};
 use noderotation_webhook::handlers::{Endpoint, Handlers, VerdictOptions};
+use noderotation_webhook::live::{BoxFuture, LiveReader};
 use serde_json::{Value, json};
 
 /// The user name of the controller.
@@ -50,6 +53,15 @@ pub fn handlers(policies: &[Value], pools: &[Value], options: VerdictOptions) ->
 /// The options of an installation with default values.
 pub fn options() -> VerdictOptions {
     VerdictOptions { controller: CONTROLLER.into(), ..VerdictOptions::default() }
+}
+
+/// An API server that has nothing else than the caches know.
+pub struct Nothing;
+
+impl LiveReader for Nothing {
+    fn read<'a>(&'a self, _: Kind, _: &'a str) -> BoxFuture<'a, Result<Option<String>, Error>> {
+        Box::pin(async { Ok(None) })
+    }
 }
 
 /// A review as the API server sends it; null stands for an absent object.

@@ -1,0 +1,7 @@
+#![no_main]
+
+use noderotation_fuzz::targets::Target;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    Target::Quantity.feed(bytes);
+});

@@ -1,0 +1,179 @@
+//! What was admitted a moment ago. Two policies of one `kubectl apply` arrive a few milliseconds apart, before the watch
+//! reports the first (§10).
+//!
+//! It is a hint and no more: whoever reaches the webhook can send a review of something that nobody stores. So nothing is judged
+//! by what is remembered here. Where it could matter to a verdict, the object is read live first.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use noderotation_shared::admission::ProposedNodePool;
+use noderotation_shared::governance::ParsedPolicy;
+use noderotation_shared::keys::is_object_name;
+use noderotation_shared::kind::Kind;
+use noderotation_shared::policy::PoolSelector;
+use tokio::time::Instant;
+
+/// How long an admitted object is remembered, unless the watch reports it sooner.
+pub const REMEMBERED: Duration = Duration::from_secs(3);
+
+/// How long it may take until the API server has stored what was admitted.
+pub const STORED_WITHIN: Duration = Duration::from_millis(50);
+
+/// The most objects that are remembered at a time; beyond, the oldest is forgotten.
+pub const MOST: usize = 64;
+
+/// The most versions that are remembered of one object, and the most bytes of the labels of one; beyond, it could be anything.
+const MOST_VERSIONS: usize = 2;
+const MOST_BYTES: usize = 4 * 1024;
+
+/// What of an object decides whether it matters to a verdict.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Version {
+    /// The selector of a policy.
+    Selector(PoolSelector),
+    /// The labels of a NodePool.
+    Labels(BTreeMap<String, String>),
+    /// Too much to be kept.
+    Anything,
+}
+
+impl Version {
+    /// Of a policy. One without a readable selector selects nothing, but the next version may.
+    pub fn of_policy(policy: &ParsedPolicy) -> Self {
+        policy.selector.clone().filter(|selector| selector.bytes() <= MOST_BYTES).map_or(Self::Anything, Self::Selector)
+    }
+
+    fn labels(&self) -> Option<&BTreeMap<String, String>> {
+        if let Self::Labels(labels) = self { Some(labels) } else { None }
+    }
+
+    /// Of a NodePool.
+    pub fn of_pool(pool: &ProposedNodePool) -> Self {
+        let bytes: usize = pool.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if bytes <= MOST_BYTES { Self::Labels(pool.labels.clone()) } else { Self::Anything }
+    }
+}
+
+/// What a review judges, reduced to what tells which other objects matter to the verdict.
+#[derive(Clone, Debug, Default)]
+pub struct Concern {
+    /// The name of the policy under review, which is judged by the review and not by what is stored.
+    pub policy: Option<String>,
+    /// The selectors of that policy before and after the change. Every NodePool matters that one of them selects, and every
+    /// policy that selects one of these or, being as specific, could tie with it one day.
+    pub selectors: Vec<PoolSelector>,
+    /// The labels of the NodePool under review before and after the change: every policy that selects them matters.
+    pub labels: Vec<BTreeMap<String, String>>,
+    /// The name of a NodePool that matters itself.
+    pub pool: Option<String>,
+}
+
+impl Concern {
+    /// Whether an object of this kind and name matters to the verdict where this is a version of it. `selects_own` says whether a
+    /// selector selects a NodePool that one of [`Concern::selectors`] selects.
+    fn regards(&self, kind: Kind, name: &str, version: &Version, selects_own: impl Fn(&PoolSelector) -> bool) -> bool {
+        let named = |concerned: &Option<String>| concerned.as_deref() == Some(name);
+        match (kind, version) {
+            (Kind::RotationPolicy, _) if named(&self.policy) => false,
+            (Kind::NodePool, _) if named(&self.pool) => true,
+            (Kind::RotationPolicy, Version::Selector(selector)) => {
+                let could_tie = |own: &PoolSelector| {
+                    own.specificity() == selector.specificity() && own.could_share_a_pool_with(selector)
+                };
+                self.selectors.iter().any(could_tie)
+                    || selects_own(selector)
+                    || self.labels.iter().any(|labels| selector.matches(labels))
+            }
+            (Kind::NodePool, Version::Labels(labels)) => self.selectors.iter().any(|own| own.matches(labels)),
+            (Kind::RotationPolicy, _) => !self.selectors.is_empty() || !self.labels.is_empty(),
+            (Kind::NodePool, _) => !self.selectors.is_empty(),
+            _ => false,
+        }
+    }
+}
+
+/// What was admitted, by kind and name.
+#[derive(Default)]
+pub struct Admitted(BTreeMap<(Kind, String), Entry>);
+
+struct Entry {
+    versions: Vec<Version>,
+    since: Instant,
+}
+
+impl Admitted {
+    /// Remembers an object that most likely will be stored. One whose name is yet to be generated, or can be none, is not: it
+    /// could not be read.
+    pub fn remember(&mut self, kind: Kind, name: &str, version: Version) {
+        if !is_object_name(name) {
+            return;
+        }
+        let key = (kind, name.to_owned());
+        if self.0.len() >= MOST
+            && !self.0.contains_key(&key)
+            && let Some(oldest) = self.0.iter().min_by_key(|(_, entry)| entry.since).map(|(key, _)| key.clone())
+        {
+            self.0.remove(&oldest);
+        }
+        let entry = self.0.entry(key).or_insert_with(|| Entry { versions: Vec::new(), since: Instant::now() });
+        entry.since = Instant::now();
+        if entry.versions.contains(&version) {
+            return;
+        }
+        if entry.versions.len() >= MOST_VERSIONS {
+            entry.versions.clear();
+            entry.versions.push(Version::Anything);
+        } else {
+            entry.versions.push(version);
+        }
+    }
+
+    /// Forgets an object: what is stored of it is known.
+    pub fn forget(&mut self, kind: Kind, name: &str) {
+        self.0.remove(&(kind, name.to_owned()));
+    }
+
+    /// Forgets an object of which the API server has shown nothing new, unless it may still be on the way.
+    pub fn give_up(&mut self, kind: Kind, name: &str) {
+        let key = (kind, name.to_owned());
+        if self.0.get(&key).is_some_and(|entry| entry.since.elapsed() >= STORED_WITHIN) {
+            self.0.remove(&key);
+        }
+    }
+
+    /// Forgets objects that no watch has reported in time.
+    pub fn expire(&mut self) {
+        self.0.retain(|_, entry| entry.since.elapsed() < REMEMBERED);
+    }
+
+    /// Whether nothing is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The objects of which one version, or what `stored` knows of it, matters to a verdict; the youngest first. `selects_own`
+    /// says of the NodePools that are stored whether a selector selects one that the policy under review selects.
+    pub fn that_matter(
+        &self,
+        concern: &Concern,
+        stored: impl Fn(Kind, &str) -> Option<Version>,
+        selects_own: impl Fn(&PoolSelector) -> bool,
+    ) -> Vec<(Kind, String)> {
+        let pools: Vec<_> = self.0.values().flat_map(|entry| &entry.versions).filter_map(Version::labels).collect();
+        let own: Vec<_> =
+            pools.into_iter().filter(|labels| concern.selectors.iter().any(|own| own.matches(labels))).collect();
+        let selects_own =
+            |selector: &PoolSelector| selects_own(selector) || own.iter().any(|labels| selector.matches(labels));
+        let mut matter: Vec<_> = self
+            .0
+            .iter()
+            .filter(|((kind, name), entry)| {
+                let known = stored(*kind, name);
+                entry.versions.iter().chain(&known).any(|version| concern.regards(*kind, name, version, selects_own))
+            })
+            .collect();
+        matter.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.since));
+        matter.into_iter().map(|(key, _)| key.clone()).collect()
+    }
+}
