@@ -118,6 +118,11 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "noderotation.webhookA
 object.?metadata.?annotations[?"noderotation.io/break-glass"].orValue("").matches("\\S") && object.?metadata.?annotations[?"noderotation.io/break-glass"] != oldObject.?metadata.?annotations[?"noderotation.io/break-glass"]
 {{- end }}
 
+{{- /* Something in a policy's spec changes, suspend aside. */}}
+{{- define "noderotation.moreThanSuspendChanges" -}}
+(object.?spec != oldObject.?spec && (object.?spec.orValue({}).exists(k, k != "suspend" && optional.of(object.spec[k]) != oldObject.?spec[?k]) || oldObject.?spec.orValue({}).exists(k, k != "suspend" && !(k in object.?spec.orValue({})))))
+{{- end }}
+
 {{- /* Annotations and labels, new and old. oldObject is null in a creation; these forms bear that. */}}
 {{- define "noderotation.pairs" -}}
 [[object.?metadata.?annotations.orValue({}), oldObject.?metadata.?annotations.orValue({})], [object.?metadata.?labels.orValue({}), oldObject.?metadata.?labels.orValue({})]]
