@@ -125,7 +125,7 @@ impl CacheState {
     }
 
     /// What is stored of an object, as far as is known.
-    fn stored(&self, kind: Kind, name: &str) -> Option<Version> {
+    fn stored(&self, kind: Kind, name: &str) -> Option<Version<'_>> {
         match kind {
             Kind::RotationPolicy => self.policies.objects.get(name).map(|policy| Version::of_policy(&policy.parsed)),
             Kind::NodePool => self.pools.objects.get(name).map(|pool| Version::of_pool(&pool.proposed)),
