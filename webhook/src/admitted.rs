@@ -28,30 +28,51 @@ const MOST_VERSIONS: usize = 2;
 const MOST_BYTES: usize = 4 * 1024;
 
 /// What of an object decides whether it matters to a verdict.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Version {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Version<'a> {
     /// The selector of a policy.
-    Selector(PoolSelector),
+    Selector(&'a PoolSelector),
     /// The labels of a NodePool.
-    Labels(BTreeMap<String, String>),
-    /// Too much to be kept.
+    Labels(&'a BTreeMap<String, String>),
+    /// It is not known, or too much to be kept.
     Anything,
 }
 
-impl Version {
+impl<'a> Version<'a> {
     /// Of a policy. One without a readable selector selects nothing, but the next version may.
-    pub fn of_policy(policy: &ParsedPolicy) -> Self {
-        policy.selector.clone().filter(|selector| selector.bytes() <= MOST_BYTES).map_or(Self::Anything, Self::Selector)
-    }
-
-    fn labels(&self) -> Option<&BTreeMap<String, String>> {
-        if let Self::Labels(labels) = self { Some(labels) } else { None }
+    pub fn of_policy(policy: &'a ParsedPolicy) -> Self {
+        policy.selector.as_ref().map_or(Self::Anything, Self::Selector)
     }
 
     /// Of a NodePool.
-    pub fn of_pool(pool: &ProposedNodePool) -> Self {
-        let bytes: usize = pool.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
-        if bytes <= MOST_BYTES { Self::Labels(pool.labels.clone()) } else { Self::Anything }
+    pub fn of_pool(pool: &'a ProposedNodePool) -> Self {
+        Self::Labels(&pool.labels)
+    }
+}
+
+/// A version that is kept.
+enum Kept {
+    Selector(PoolSelector),
+    Labels(BTreeMap<String, String>),
+    Anything,
+}
+
+impl Kept {
+    fn of(version: Version<'_>) -> Self {
+        let bytes = |labels: &BTreeMap<String, String>| labels.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
+        match version {
+            Version::Selector(selector) if selector.bytes() <= MOST_BYTES => Self::Selector(selector.clone()),
+            Version::Labels(labels) if bytes(labels) <= MOST_BYTES => Self::Labels(labels.clone()),
+            _ => Self::Anything,
+        }
+    }
+
+    fn version(&self) -> Version<'_> {
+        match self {
+            Self::Selector(selector) => Version::Selector(selector),
+            Self::Labels(labels) => Version::Labels(labels),
+            Self::Anything => Version::Anything,
+        }
     }
 }
 
@@ -72,18 +93,23 @@ pub struct Concern {
 impl Concern {
     /// Whether an object of this kind and name matters to the verdict where this is a version of it. `selects_own` says whether a
     /// selector selects a NodePool that one of [`Concern::selectors`] selects.
-    fn regards(&self, kind: Kind, name: &str, version: &Version, selects_own: impl Fn(&PoolSelector) -> bool) -> bool {
+    fn regards(
+        &self,
+        kind: Kind,
+        name: &str,
+        version: Version<'_>,
+        selects_own: impl Fn(&PoolSelector) -> bool,
+    ) -> bool {
         let named = |concerned: &Option<String>| concerned.as_deref() == Some(name);
         match (kind, version) {
             (Kind::RotationPolicy, _) if named(&self.policy) => false,
             (Kind::NodePool, _) if named(&self.pool) => true,
             (Kind::RotationPolicy, Version::Selector(selector)) => {
-                let could_tie = |own: &PoolSelector| {
-                    own.specificity() == selector.specificity() && own.could_share_a_pool_with(selector)
+                let matters = |own: &PoolSelector| {
+                    own.could_share_a_pool_with(selector)
+                        && (own.specificity() == selector.specificity() || selects_own(selector))
                 };
-                self.selectors.iter().any(could_tie)
-                    || selects_own(selector)
-                    || self.labels.iter().any(|labels| selector.matches(labels))
+                self.selectors.iter().any(matters) || self.labels.iter().any(|labels| selector.matches(labels))
             }
             (Kind::NodePool, Version::Labels(labels)) => self.selectors.iter().any(|own| own.matches(labels)),
             (Kind::RotationPolicy, _) => !self.selectors.is_empty() || !self.labels.is_empty(),
@@ -98,14 +124,14 @@ impl Concern {
 pub struct Admitted(BTreeMap<(Kind, String), Entry>);
 
 struct Entry {
-    versions: Vec<Version>,
+    versions: Vec<Kept>,
     since: Instant,
 }
 
 impl Admitted {
     /// Remembers an object that most likely will be stored. One whose name is yet to be generated, or can be none, is not: it
     /// could not be read.
-    pub fn remember(&mut self, kind: Kind, name: &str, version: Version) {
+    pub fn remember(&mut self, kind: Kind, name: &str, version: Version<'_>) {
         if !is_object_name(name) {
             return;
         }
@@ -118,14 +144,14 @@ impl Admitted {
         }
         let entry = self.0.entry(key).or_insert_with(|| Entry { versions: Vec::new(), since: Instant::now() });
         entry.since = Instant::now();
-        if entry.versions.contains(&version) {
+        if entry.versions.iter().any(|kept| kept.version() == version) {
             return;
         }
         if entry.versions.len() >= MOST_VERSIONS {
             entry.versions.clear();
-            entry.versions.push(Version::Anything);
+            entry.versions.push(Kept::Anything);
         } else {
-            entry.versions.push(version);
+            entry.versions.push(Kept::of(version));
         }
     }
 
@@ -154,23 +180,25 @@ impl Admitted {
 
     /// The objects of which one version, or what `stored` knows of it, matters to a verdict; the youngest first. `selects_own`
     /// says of the NodePools that are stored whether a selector selects one that the policy under review selects.
-    pub fn that_matter(
+    pub fn that_matter<'a>(
         &self,
         concern: &Concern,
-        stored: impl Fn(Kind, &str) -> Option<Version>,
+        stored: impl Fn(Kind, &str) -> Option<Version<'a>>,
         selects_own: impl Fn(&PoolSelector) -> bool,
     ) -> Vec<(Kind, String)> {
-        let pools: Vec<_> = self.0.values().flat_map(|entry| &entry.versions).filter_map(Version::labels).collect();
-        let own: Vec<_> =
-            pools.into_iter().filter(|labels| concern.selectors.iter().any(|own| own.matches(labels))).collect();
+        let pools = self.0.values().flat_map(|entry| &entry.versions).filter_map(|kept| match kept {
+            Kept::Labels(labels) => Some(labels),
+            _ => None,
+        });
+        let own: Vec<_> = pools.filter(|labels| concern.selectors.iter().any(|own| own.matches(labels))).collect();
         let selects_own =
             |selector: &PoolSelector| selects_own(selector) || own.iter().any(|labels| selector.matches(labels));
         let mut matter: Vec<_> = self
             .0
             .iter()
             .filter(|((kind, name), entry)| {
-                let known = stored(*kind, name);
-                entry.versions.iter().chain(&known).any(|version| concern.regards(*kind, name, version, selects_own))
+                let kept = entry.versions.iter().map(Kept::version);
+                kept.chain(stored(*kind, name)).any(|version| concern.regards(*kind, name, version, selects_own))
             })
             .collect();
         matter.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.since));

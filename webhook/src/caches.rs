@@ -125,7 +125,7 @@ impl CacheState {
     }
 
     /// What is stored of an object, as far as is known.
-    fn stored(&self, kind: Kind, name: &str) -> Option<Version> {
+    fn stored(&self, kind: Kind, name: &str) -> Option<Version<'_>> {
         match kind {
             Kind::RotationPolicy => self.policies.objects.get(name).map(|policy| Version::of_policy(&policy.parsed)),
             Kind::NodePool => self.pools.objects.get(name).map(|pool| Version::of_pool(&pool.proposed)),
@@ -158,9 +158,13 @@ impl Caches {
         self.with_index(|index| index.pool(name).map(|entry| entry.proposed.clone()))
     }
 
-    /// Remembers that a policy was just admitted and will most likely be stored.
+    /// Remembers that a policy was just admitted and will most likely be stored; unless it selects what the stored one does, since
+    /// nothing else of it matters to the verdict on another.
     pub fn remember_policy(&self, policy: &ParsedPolicy) {
-        self.lock().admitted.remember(Kind::RotationPolicy, &policy.name, Version::of_policy(policy));
+        let (mut state, version) = (self.lock(), Version::of_policy(policy));
+        if state.stored(Kind::RotationPolicy, &policy.name) != Some(version) {
+            state.admitted.remember(Kind::RotationPolicy, &policy.name, version);
+        }
     }
 
     /// Remembers that a NodePool was just admitted and will most likely be stored.
@@ -334,6 +338,8 @@ mod tests {
         caches.apply(policy("b", 2, "x"));
         assert_eq!(names(&caches), ["a", "b"]);
         assert!(caches.is_settled(), "the watch has told of it");
+        caches.remember_policy(&policy("b", 0, "x").parsed);
+        assert!(caches.is_settled(), "an update of something else than its selector matters to no other policy");
 
         caches.remember_policy(&policy("c", 0, "x").parsed);
         tokio::time::advance(admitted::REMEMBERED).await;
