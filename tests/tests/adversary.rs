@@ -7,7 +7,7 @@ use noderotation_rig::cluster::exchange;
 use noderotation_rig::objects::{deployment, node_pool};
 use noderotation_shared::keys;
 use noderotation_tests::Product;
-use noderotation_tests::ask::{Asker, CLAIMS, JSON, MERGE, POOLS, claim, pool};
+use noderotation_tests::ask::{self, Asker, CLAIMS, JSON, MERGE, POLICIES, POOLS, claim, pool};
 use noderotation_tests::audit;
 use noderotation_tests::product::{ACCOUNT, NAMESPACE, WEBHOOK_ACCOUNT};
 use noderotation_tests::world::{self, PATIENCE};
@@ -501,6 +501,24 @@ async fn no_account_has_a_right_that_it_does_not_use() {
     .unwrap();
     controller.stop().unwrap();
     rig.wait("the standby to lead", PATIENCE, async || Ok(standby.leads().await.then_some(()))).await.unwrap();
+
+    // admitted and never stored, since the names exist: the webhook reads live what it remembers of them
+    let admin = Asker::admin(rig);
+    let labels = json!({"w": "twice"});
+    for (collection, object) in [(POOLS, pool("api", &labels)), (POLICIES, ask::policy("api", &labels))] {
+        assert_eq!(admin.create(collection, &object).await.code, 409);
+    }
+    done("a policy that could tie with both", &admin.create(POLICIES, &ask::policy("other", &labels)).await);
+
+    // a Secret that somebody spoils is put right
+    let spoilt = json!({"data": {"tls.crt": "eA=="}});
+    done("the Secret", &admin.merge(&format!("{SECRETS}/noderotation-webhook"), &spoilt).await);
+    let mends = |right: &audit::Right| right.verb == "patch" && right.resource == "secrets";
+    rig.wait("the Secret to be put right", PATIENCE, async || {
+        Ok(audit::used_rights(rig, &user(WEBHOOK_ACCOUNT))?.iter().any(mends).then_some(()))
+    })
+    .await
+    .unwrap();
 
     let roles = "/apis/rbac.authorization.k8s.io/v1";
     for (account, paths) in [

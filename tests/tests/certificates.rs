@@ -211,15 +211,11 @@ async fn no_request_fails_over_ten_renewals_and_two_rollovers() {
 
 /// Asserts that of the writes that three replicas plan at the same moment, one is applied and the others conflict.
 fn one_winner_each(product: &Product, history: &History) {
-    let audit = product.rig.audit().unwrap();
-    let code = |event: &&Value| event["responseStatus"]["code"].as_u64().unwrap_or_default();
-    let of_webhook = |event: &&Value| {
-        event["objectRef"]["resource"] == "secrets"
-            && event["user"]["username"].as_str().unwrap_or_default().ends_with(":noderotation-webhook")
-    };
-    let landed = audit.iter().filter(of_webhook).filter(|e| code(e) < 300).count();
-    let lost = audit.iter().filter(of_webhook).filter(|e| code(e) == 409).count();
-    let created = audit.iter().filter(of_webhook).filter(|e| e["verb"] == "create" && code(e) == 201).count();
+    let mut writes = noderotation_tests::audit::writes(&product.rig).unwrap();
+    writes.retain(|w| w.resource == "secrets" && w.user.ends_with(":noderotation-webhook"));
+    let landed = writes.iter().filter(|w| w.code < 300).count();
+    let lost = writes.iter().filter(|w| w.code == 409).count();
+    let created = writes.iter().filter(|w| w.verb == "create" && w.code == 201).count();
     assert_eq!(created, 2, "once at the start, once after it was deleted");
     println!("{landed} writes of the Secret were applied, {lost} conflicted");
     // one for each certificate, two more for each CA (promotion, retirement), and the restorations that the test provokes
