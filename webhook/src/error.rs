@@ -4,6 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 
 use jiff::SignedDuration;
+use noderotation_cluster::error::with_causes;
+use noderotation_shared::admission::messages::cut;
 use noderotation_shared::duration::format;
 
 use crate::request::{API_VERSION, KIND};
@@ -121,4 +123,14 @@ pub enum Error {
         /// What is wrong with it.
         source: json_patch::jsonptr::ParseError,
     },
+}
+
+/// The most characters of an error that a client is told: a parser's message may quote all that it was given.
+const TOLD: usize = 800;
+
+impl Error {
+    /// The error with its causes, as a client is told: 800 characters at most.
+    pub fn told(&self) -> String {
+        cut(&with_causes(self), TOLD)
+    }
 }

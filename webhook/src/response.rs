@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use json_patch::Patch;
-use noderotation_cluster::error::with_causes;
 use noderotation_shared::admission::{Verdict, messages};
 use serde::Serialize;
 
@@ -66,7 +65,7 @@ impl AdmissionResponse {
 
     /// Refuses a review that cannot be judged: 400. The message shows the error with its causes.
     pub fn bad(error: &Error) -> Self {
-        Self::rejected(400, "BadRequest", with_causes(error))
+        Self::rejected(400, "BadRequest", error.told())
     }
 
     fn rejected(code: u16, reason: &'static str, message: impl Into<String>) -> Self {

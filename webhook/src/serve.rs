@@ -12,7 +12,6 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use jiff::Timestamp;
-use noderotation_cluster::error::with_causes;
 use strum::VariantArray;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
@@ -99,7 +98,7 @@ impl HttpError {
     }
 
     fn malformed(error: &Error) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, reason: TurnedAway::Malformed, message: with_causes(error) }
+        Self { status: StatusCode::BAD_REQUEST, reason: TurnedAway::Malformed, message: error.told() }
     }
 }
 
