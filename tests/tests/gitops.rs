@@ -21,7 +21,7 @@ fn collection(object: &Value) -> String {
     let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
     let base = if version == "v1" { "/api/v1".to_owned() } else { format!("/apis/{version}") };
     let plural = match kind {
-        "NetworkPolicy" | "RotationPolicy" => format!("{}ies", kind.to_lowercase().trim_end_matches('y')),
+        _ if kind.ends_with("Policy") => format!("{}ies", kind.to_lowercase().trim_end_matches('y')),
         "PriorityClass" => "priorityclasses".into(),
         _ => format!("{}s", kind.to_lowercase()),
     };
@@ -222,7 +222,8 @@ async fn client_side_apply_finds_no_difference() {
     rig.install_karpenter_kinds().unwrap();
     rig.kubectl(&["create", "namespace", NAMESPACE]).unwrap();
     let address = ServiceAddress::free().unwrap();
-    let release = rendered(&rig, &address.values());
+    let everything = [&address.values()[..], &["guardPolicy.enabled=true".to_owned()]].concat();
+    let release = rendered(&rig, &everything);
     let crds: Vec<Value> = release.iter().filter(|o| o["kind"] == "CustomResourceDefinition").cloned().collect();
     let file = rig.folder().join("release.json");
     let list = |items: &[&Value]| json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
