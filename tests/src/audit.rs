@@ -30,11 +30,14 @@ pub struct Write {
     pub body: Value,
 }
 
-/// All writes so far, oldest first. An error where the rig keeps no audit log.
+/// All writes so far but those of leases, which are renewed all the time; oldest first. An error where the rig keeps no audit
+/// log.
 pub fn writes(rig: &Rig) -> anyhow::Result<Vec<Write>> {
-    let is_read = |event: &Value| matches!(event["verb"].as_str(), Some("get" | "list" | "watch"));
+    let is_left_out = |event: &Value| {
+        matches!(event["verb"].as_str(), Some("get" | "list" | "watch")) || event["objectRef"]["resource"] == "leases"
+    };
     let events = rig.audit()?;
-    let answered = events.iter().filter(|e| e["stage"] == "ResponseComplete" && !is_read(e));
+    let answered = events.iter().filter(|e| e["stage"] == "ResponseComplete" && !is_left_out(e));
     Ok(answered.filter_map(read).collect())
 }
 
@@ -102,10 +105,10 @@ fn read(event: &Value) -> Option<Write> {
     })
 }
 
-/// The writes of the controller so far, without those of leases and events.
+/// The writes of the controller so far, without those of events.
 pub fn own(rig: &Rig) -> anyhow::Result<Vec<Write>> {
     let mut own = writes(rig)?;
-    own.retain(|w| w.user == CONTROLLER && w.resource != "events" && w.resource != "leases");
+    own.retain(|w| w.user == CONTROLLER && w.resource != "events");
     Ok(own)
 }
 
@@ -123,7 +126,7 @@ impl Write {
     }
 }
 
-/// The writes of the controller so far to what it rotates: without those of leases, events and the status of policies.
+/// The writes of the controller so far to what it rotates: without those of events and the status of policies.
 pub fn rotation(rig: &Rig) -> anyhow::Result<Vec<Write>> {
     let mut own = own(rig)?;
     own.retain(|w| !w.resource.starts_with("rotationpolicies"));
