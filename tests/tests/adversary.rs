@@ -124,11 +124,34 @@ async fn a_token_of_the_controller_opens_no_node() {
             create("the node's files", json!({"volumes": host}), none.clone()),
             create("a token in a volume", json!({"volumes": token}), none.clone()),
             create("a token", json!({"automountServiceAccountToken": true}), none.clone()),
-            create("root", json!({"securityContext": {"runAsUser": 0}}), none.clone()),
         ],
         "no host namespaces",
     )
     .await;
+    let secured = |field: &str, value: Value| {
+        let mut context =
+            json!({"runAsNonRoot": true, "runAsUser": 65535, "seccompProfile": {"type": "RuntimeDefault"}});
+        context[field] = value;
+        json!({"securityContext": context})
+    };
+    all_refused(
+        &thief,
+        vec![
+            create("root", secured("runAsUser", json!(0)), none.clone()),
+            create("perhaps root", secured("runAsNonRoot", json!(false)), none.clone()),
+            create("every system call", secured("seccompProfile", json!({"type": "Unconfined"})), none.clone()),
+            create("no AppArmor", secured("appArmorProfile", json!({"type": "Unconfined"})), none.clone()),
+            create("another SELinux type", secured("seLinuxOptions", json!({"type": "spc_t"})), none.clone()),
+            create(
+                "a sysctl",
+                secured("sysctls", json!([{"name": "kernel.shm_rmid_forced", "value": "1"}])),
+                none.clone(),
+            ),
+        ],
+        "does not run as root",
+    )
+    .await;
+    let command = json!({"exec": {"command": ["sh", "-c", "id"]}});
     all_refused(
         &thief,
         vec![
@@ -140,6 +163,9 @@ async fn a_token_of_the_controller_opens_no_node() {
             ),
             create("a command", none.clone(), json!({"command": ["sh"]})),
             create("arguments", none.clone(), json!({"args": ["-c", "id"]})),
+            create("a command as a probe", none.clone(), json!({"startupProbe": command})),
+            create("a request of the kubelet", none.clone(), json!({"readinessProbe": {"tcpSocket": {"port": 80}}})),
+            create("another one", none.clone(), json!({"livenessProbe": {"tcpSocket": {"port": 80}}})),
             create("environment", none.clone(), json!({"env": [{"name": "A", "value": "b"}]})),
             create(
                 "an init container",
@@ -233,6 +259,31 @@ async fn a_token_of_the_controller_opens_no_node() {
         "noderotation.io/ and nothing else",
     )
     .await;
+
+    // a kubelet cannot keep the controller from its Node: the same with twenty thousand annotations
+    let many: serde_json::Map<String, Value> = (0..20_000)
+        .map(|n| (format!("k{n}"), json!("")))
+        .chain([("z".to_owned(), json!("\"noderotation.io/x"))])
+        .collect();
+    done("many", &admin.merge(&format!("{NODES}/control-plane"), &json!({"metadata": {"annotations": many}})).await);
+    all_refused(
+        &thief,
+        vec![
+            node("one of many annotations", json!({"metadata": {"annotations": {"k19999": "x"}}})),
+            node("the last of many", json!({"metadata": {"annotations": {"z": "x"}}})),
+            node("beside ours", json!({"metadata": {"annotations": {keys::CORDONED: "true", "z": null}}})),
+        ],
+        "of a Node, and no others",
+    )
+    .await;
+
+    // nor anybody from writing to it: a value full of our prefix is no key
+    let evil = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "evil", "annotations": {"evil": "\"noderotation.io/".repeat(15_000)}},
+    });
+    done("evil", &admin.create(NODES, &evil).await);
+    done("a write", &admin.merge(&format!("{NODES}/evil"), &json!({"metadata": {"annotations": {"a": "b"}}})).await);
 
     // what a rotation needs
     let (state, cordon) = (

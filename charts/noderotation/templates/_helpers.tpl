@@ -134,9 +134,10 @@ object.?metadata.?annotations[?"noderotation.io/break-glass"].orValue("").matche
 {{- end }}
 
 {{- /* The keys of ours in a map, and perhaps words that are no key of it, such as from a value. An API server takes seconds to
-walk through a map of 30,000 keys in CEL; to format a map as text, and to split that at our prefix, takes milliseconds. */}}
+walk through a map of 30,000 keys in CEL; to format a map as text, and to split that at our keys, takes milliseconds. In a value the
+quotes are escaped, so that a value full of our prefix is not split. */}}
 {{- define "noderotation.ownKeys" -}}
-"%s".format([{{ . }}]).split("\"noderotation.io/").map(s, "noderotation.io/" + s.split("\"", 2)[0])
+"%s".format([{{ . }}]).replace("{\"", ", \"").split(", \"noderotation.io/").map(s, "noderotation.io/" + s.split("\"", 2)[0])
 {{- end }}
 
 {{- /* Some guarded key is added, changed or removed: ours, and not among the keys given. Most writes change no annotation or
@@ -257,9 +258,14 @@ metadata:
 spec: {policyName: {{ .name }}, validationActions: [Deny]}
 {{- end }}
 
-{{- /* No annotation differs but ours, and those that the given condition on k allows. */}}
+{{- /* No annotation differs but ours, and the one given, if any. Compared are the texts of both maps, in which keys are sorted and
+the quotes within values escaped: what stands before our first key and behind our last. See ownKeys for why. */}}
 {{- define "noderotation.onlyOurAnnotations" -}}
-object.metadata.?annotations.orValue({}).all(k, {{ . }}k.startsWith("noderotation.io/") || oldObject.metadata.?annotations[?k] == object.metadata.?annotations[?k]) && oldObject.metadata.?annotations.orValue({}).all(k, {{ . }}k.startsWith("noderotation.io/") || k in object.metadata.?annotations.orValue({}))
+{{- $text := `"%s".format([m]).replace("{\"", ", \"")` }}
+{{- if . }}
+{{- $text = printf `(%q in m ? ["%%s".format([{%q: m[%q]}]).replace("{\"", ", \"")].map(e, %s.replace(e.substring(0, e.size() - 1), ""))[0] : %s)` . . . $text $text }}
+{{- end -}}
+object.metadata.?annotations == oldObject.metadata.?annotations || [[object.metadata.?annotations.orValue({}), oldObject.metadata.?annotations.orValue({})].map(m, m.size() == 0 ? "}" : {{ $text }}).map(t, t.split(", \"noderotation.io/")).map(p, p.size() == 1 ? p[0] : [p[p.size() - 1].split("\", \"", 2)].map(last, p[0] + (last.size() == 2 ? ", \"" + last[1] : "}"))[0])].all(rest, rest[0] == rest[1])
 {{- end }}
 
 {{- define "noderotation.sameMetadata" -}}
