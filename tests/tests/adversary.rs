@@ -291,6 +291,10 @@ async fn a_token_of_the_controller_opens_no_node() {
         json!({"spec": {"unschedulable": true}, "metadata": {"annotations": {keys::CORDONED: "true", keys::DO_NOT_DISRUPT: "true"}}}),
     );
     done("cordon", &thief.merge(&format!("{NODES}/control-plane"), &cordon).await);
+    for mark in [json!("2h"), Value::Null] {
+        let uncordon = json!({"spec": {"unschedulable": false}, "metadata": {"annotations": {keys::CORDONED: null, keys::DO_NOT_DISRUPT: mark}}});
+        done("uncordon", &thief.merge(&format!("{NODES}/control-plane"), &uncordon).await);
+    }
     done(
         "anchor",
         &thief
