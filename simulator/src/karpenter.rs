@@ -10,8 +10,9 @@ use noderotation_shared::quantity::{Quantity, Resources};
 
 use crate::chance::Source;
 use crate::cluster::WorkPod;
+use crate::event::Event;
 use crate::invariants;
-use crate::run::{Event, Sim};
+use crate::run::Sim;
 
 /// The CPU of every node, in thousandths.
 pub const NODE_CPU: i64 = 4_000;

@@ -27,6 +27,7 @@
 
 pub mod chance;
 pub mod cluster;
+pub mod event;
 pub mod facts;
 pub mod faults;
 pub mod invariants;

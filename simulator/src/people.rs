@@ -10,8 +10,9 @@ use noderotation_shared::selection::RotateRequest;
 
 use crate::chance::Source;
 use crate::cluster::with;
+use crate::event::Event;
 use crate::karpenter;
-use crate::run::{Event, Sim};
+use crate::run::Sim;
 
 /// Values that nobody should write, and somebody does.
 const NONSENSE: [&str; 9] = [

@@ -9,8 +9,9 @@ use noderotation_rotation::lease::{Attempt, Candidacy, HeldLease, Renewal, Timin
 use noderotation_shared::instant::plus;
 
 use crate::chance::Source;
+use crate::event::Event;
 use crate::replica::{self, Leader};
-use crate::run::{Event, Sim};
+use crate::run::Sim;
 use crate::watch;
 
 /// Leader election here, slower than the product's own so that two days are not made of renewals.

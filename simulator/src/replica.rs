@@ -20,10 +20,11 @@ use noderotation_shared::instant::plus;
 use noderotation_shared::objects::NodeClaim;
 
 use crate::chance::Source;
+use crate::event::Event;
 use crate::faults::Fault;
 use crate::invariants;
 use crate::process::{Life, die};
-use crate::run::{Event, Sim};
+use crate::run::Sim;
 use crate::server::{Asked, Request, Response};
 use crate::watch::{Watch, Watched};
 

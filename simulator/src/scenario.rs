@@ -17,12 +17,13 @@ use noderotation_shared::objects::NodeClaim;
 use serde_json::{Map, Value};
 
 use crate::cluster::{Cluster, with};
+use crate::event::Event;
 use crate::facts::{Facts, Landed};
 use crate::invariants::Violation;
 use crate::karpenter;
 use crate::plan::Plan;
 use crate::process::Process;
-use crate::run::{self, Event};
+use crate::run;
 use crate::story::Story;
 
 /// The name of the NodePool.

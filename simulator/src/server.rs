@@ -11,9 +11,10 @@ use noderotation_shared::kind::Kind;
 use noderotation_shared::quantity::{Quantity, Resources};
 
 use crate::cluster::{Cluster, Refused};
+use crate::event::Event;
 use crate::faults::Fault;
 use crate::process::{Life, die};
-use crate::run::{Event, Sim};
+use crate::run::Sim;
 use crate::{invariants, karpenter};
 
 /// What a request asks for.

@@ -13,9 +13,10 @@ use noderotation_shared::watch_cursor::{Open, SILENCE, STALE_AFTER, WatchCursor,
 
 use crate::chance::Source;
 use crate::cluster::{Cluster, Table};
+use crate::event::Event;
 use crate::process::{Life, leader_of};
 use crate::replica;
-use crate::run::{Event, Sim};
+use crate::run::Sim;
 
 /// The kinds that are watched, each by a watch of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

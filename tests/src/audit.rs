@@ -43,18 +43,12 @@ pub fn writes(rig: &Rig) -> anyhow::Result<Vec<Write>> {
 
 /// Every right that a user has made use of so far.
 pub fn used_rights(rig: &Rig, user: &str) -> anyhow::Result<BTreeSet<Right>> {
-    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let of_user =
         |event: &&Value| event["user"]["username"] == user && event["responseStatus"]["code"].as_u64() != Some(403);
-    let right = |event: &Value| {
-        let target = &event["objectRef"];
-        let subresource = text(&target["subresource"]);
-        let slash = if subresource.is_empty() { "" } else { "/" };
-        Right {
-            verb: text(&event["verb"]),
-            group: text(&target["apiGroup"]),
-            resource: format!("{}{slash}{subresource}", text(&target["resource"])),
-        }
+    let right = |event: &Value| Right {
+        verb: text(&event["verb"]),
+        group: text(&event["objectRef"]["apiGroup"]),
+        resource: resource(&event["objectRef"]),
     };
     Ok(rig.audit()?.iter().filter(of_user).map(right).collect())
 }
@@ -72,32 +66,37 @@ pub struct Right {
 
 /// The rights that this role or cluster role lists.
 pub fn listed_rights(role: &Value) -> BTreeSet<Right> {
-    let texts = |v: &Value| {
-        v.as_array().into_iter().flatten().filter_map(|t| t.as_str().map(str::to_owned)).collect::<Vec<_>>()
+    let texts = |v: &Value| v.as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
+    let of_rule = |rule: &Value| {
+        let (groups, resources, verbs) = (texts(&rule["apiGroups"]), texts(&rule["resources"]), texts(&rule["verbs"]));
+        let places = groups.iter().flat_map(|group| resources.iter().map(move |resource| (group, resource)));
+        let right = |(group, resource): (&String, &String), verb: &String| Right {
+            verb: verb.clone(),
+            group: group.clone(),
+            resource: resource.clone(),
+        };
+        places.flat_map(|place| verbs.iter().map(move |verb| right(place, verb))).collect::<Vec<_>>()
     };
-    let mut rights = BTreeSet::new();
-    for rule in role["rules"].as_array().into_iter().flatten() {
-        for group in texts(&rule["apiGroups"]) {
-            for resource in texts(&rule["resources"]) {
-                for verb in texts(&rule["verbs"]) {
-                    rights.insert(Right { verb, group: group.clone(), resource: resource.clone() });
-                }
-            }
-        }
-    }
-    rights
+    role["rules"].as_array().into_iter().flatten().flat_map(of_rule).collect()
+}
+
+fn text(v: &Value) -> String {
+    v.as_str().unwrap_or_default().to_owned()
+}
+
+/// The plural of what a request is about, with the subresource.
+fn resource(target: &Value) -> String {
+    let (resource, sub) = (text(&target["resource"]), text(&target["subresource"]));
+    if sub.is_empty() { resource } else { format!("{resource}/{sub}") }
 }
 
 fn read(event: &Value) -> Option<Write> {
-    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let target = &event["objectRef"];
-    let sub = text(&target["subresource"]);
-    let resource = text(&target["resource"]);
     Some(Write {
         at: event["requestReceivedTimestamp"].as_str()?.parse().ok()?,
         answered: event["stageTimestamp"].as_str()?.parse().ok()?,
         verb: text(&event["verb"]),
-        resource: if sub.is_empty() { resource } else { format!("{resource}/{sub}") },
+        resource: resource(target),
         name: text(&target["name"]),
         user: text(&event["user"]["username"]),
         code: event["responseStatus"]["code"].as_u64().unwrap_or_default(),

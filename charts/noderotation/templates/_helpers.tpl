@@ -133,11 +133,16 @@ object.?metadata.?annotations[?"noderotation.io/break-glass"].orValue("").matche
 !(k in [{{ . }}]) && !(request.operation == "CREATE" && request.resource.resource == "nodepools" && k in [{{ include "noderotation.rememberedKeys" . }}])
 {{- end }}
 
-{{- /* The keys of ours in a map, and perhaps words that are no key of it, such as from a value. An API server takes seconds to
-walk through a map of 30,000 keys in CEL; to format a map as text, and to split that at our keys, takes milliseconds. In a value the
-quotes are escaped, so that a value full of our prefix is not split. */}}
+{{- /* A map as text, each entry after a comma. An API server takes seconds to walk through a map of 30,000 keys in CEL; to format a
+map, and to split that text at our keys, takes milliseconds. Keys are sorted, and the quotes within values escaped, so that a value
+full of our prefix is not split. */}}
+{{- define "noderotation.mapText" -}}
+"%s".format([{{ . }}]).replace("{\"", ", \"")
+{{- end }}
+
+{{- /* The keys of ours in a map, and perhaps words that are no key of it. */}}
 {{- define "noderotation.ownKeys" -}}
-"%s".format([{{ . }}]).replace("{\"", ", \"").split(", \"noderotation.io/").map(s, "noderotation.io/" + s.split("\"", 2)[0])
+{{ include "noderotation.mapText" . }}.split(", \"noderotation.io/").map(s, "noderotation.io/" + s.split("\"", 2)[0])
 {{- end }}
 
 {{- /* Some guarded key is added, changed or removed: ours, and not among the keys given. Most writes change no annotation or
@@ -216,6 +221,11 @@ spec:
   auditAnnotations:
   - key: break-glass
     valueExpression: 'variables.keys.size() > 0 ? variables.breakGlass : ""'
+{{- include "noderotation.denyBinding" . }}
+{{- end }}
+
+{{- /* What puts a policy into force. */}}
+{{- define "noderotation.denyBinding" }}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
@@ -249,21 +259,15 @@ spec:
     message: {{ .message | quote }}
     reason: Forbidden
   {{- end }}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata:
-  name: {{ .name }}
-  labels: {{- include "noderotation.labels" .root | nindent 4 }}
-spec: {policyName: {{ .name }}, validationActions: [Deny]}
+{{- include "noderotation.denyBinding" . }}
 {{- end }}
 
-{{- /* No annotation differs but ours, and the one given, if any. Compared are the texts of both maps, in which keys are sorted and
-the quotes within values escaped: what stands before our first key and behind our last. See ownKeys for why. */}}
+{{- /* No annotation differs but ours, and the one given, if any. Compared are the texts of both maps: what stands before our first
+key and behind our last. */}}
 {{- define "noderotation.onlyOurAnnotations" -}}
-{{- $text := `"%s".format([m]).replace("{\"", ", \"")` }}
+{{- $text := include "noderotation.mapText" "m" }}
 {{- if . }}
-{{- $text = printf `(%q in m ? ["%%s".format([{%q: m[%q]}]).replace("{\"", ", \"")].map(e, %s.replace(e.substring(0, e.size() - 1), ""))[0] : %s)` . . . $text $text }}
+{{- $text = printf `(%q in m ? [%s].map(e, %s.replace(e.substring(0, e.size() - 1), ""))[0] : %s)` . (include "noderotation.mapText" (printf "{%q: m[%q]}" . .)) $text $text }}
 {{- end -}}
 object.metadata.?annotations == oldObject.metadata.?annotations || [[object.metadata.?annotations.orValue({}), oldObject.metadata.?annotations.orValue({})].map(m, m.size() == 0 ? "}" : {{ $text }}).map(t, t.split(", \"noderotation.io/")).map(p, p.size() == 1 ? p[0] : [p[p.size() - 1].split("\", \"", 2)].map(last, p[0] + (last.size() == 2 ? ", \"" + last[1] : "}"))[0])].all(rest, rest[0] == rest[1])
 {{- end }}

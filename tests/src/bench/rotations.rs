@@ -84,7 +84,7 @@ fn one(span: &[Write]) -> Option<Rotation> {
     let gone = span
         .iter()
         .rfind(|w| w.resource == "nodeclaims" && w.name == claim && w.user != CONTROLLER && w.code == 200)?;
-    let counted = |w: &&Write| own(w) && !matches!(w.resource.as_str(), "events" | "leases");
+    let counted = |w: &&Write| own(w) && w.resource != "events";
     Some(Rotation {
         started: anchor.at,
         ready_to_deleted: deleted.answered.duration_since(ready).as_secs_f64(),
