@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use noderotation_rig::process::Process;
-use noderotation_rig::{Options, Rig, objects, repository};
+use noderotation_rig::{Options, Rig, free_port, objects, repository};
 use serde_json::Value;
 
 /// The namespace in which the chart is installed.
@@ -213,7 +213,7 @@ impl Product {
         let kubeconfig = self.rig.kubeconfig_for(NAMESPACE, WEBHOOK_ACCOUNT).await?;
         let n = self.started.get();
         self.started.set(n + 1);
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_port()?;
         let mut command = Command::new(binary("noderotation-webhook")?);
         command
             .env_clear()
@@ -257,7 +257,7 @@ impl Product {
         let kubeconfig = self.rig.kubeconfig_for(NAMESPACE, ACCOUNT).await?;
         let n = self.started.get();
         self.started.set(n + 1);
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_port()?;
         let mut command = Command::new(&self.controller);
         command
             .env_clear()

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::{SignedDuration, Timestamp};
 use noderotation_certs::issue;
 use noderotation_certs::secret_data::SecretData;
-use noderotation_rig::{Options, Rig};
+use noderotation_rig::{Options, Rig, free_port};
 use noderotation_tests::ask::{Asker, POLICIES, POOLS, policy, pool};
 use noderotation_tests::{Product, Webhook};
 use parking_lot::Mutex;
@@ -113,7 +113,7 @@ impl History {
 
 /// Starts three webhooks at the same moment, when there is no Secret yet; the first is behind the Service.
 async fn replicas(product: &Product) -> Vec<Webhook> {
-    let local = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let local = || (Ipv4Addr::LOCALHOST, free_port().unwrap()).into();
     let mut replicas = Vec::new();
     for listen in [product.service(), local(), local()] {
         replicas.push(product.spawn_webhook(listen, &SHORT).await.unwrap());

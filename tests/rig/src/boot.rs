@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -43,7 +44,7 @@ pub struct Rig {
 /// How often a boot is tried again because a port was taken meanwhile.
 const PORT_ATTEMPTS: usize = 3;
 
-/// The ports of one run. The kernel chooses them, so that several rigs do not collide.
+/// The ports of one run.
 struct Ports {
     api: u16,
     etcd: u16,
@@ -57,24 +58,36 @@ struct Ports {
 
 impl Ports {
     fn free() -> anyhow::Result<Self> {
-        let listeners: Vec<TcpListener> = (0..8).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
-        let ports: Vec<u16> = listeners.iter().map(|l| l.local_addr().map(|a| a.port())).collect::<Result<_, _>>()?;
-        let [api, etcd, etcd_peer, controller_manager, scheduler, kwok, karpenter_metrics, karpenter_health] =
-            ports.as_slice()
-        else {
-            bail!("no free ports on 127.0.0.1");
-        };
         Ok(Self {
-            api: *api,
-            etcd: *etcd,
-            etcd_peer: *etcd_peer,
-            controller_manager: *controller_manager,
-            scheduler: *scheduler,
-            kwok: *kwok,
-            karpenter_metrics: *karpenter_metrics,
-            karpenter_health: *karpenter_health,
+            api: free_port()?,
+            etcd: free_port()?,
+            etcd_peer: free_port()?,
+            controller_manager: free_port()?,
+            scheduler: free_port()?,
+            kwok: free_port()?,
+            karpenter_metrics: free_port()?,
+            karpenter_health: free_port()?,
         })
     }
+}
+
+/// Ports that servers of a rig listen on: below the range from which the kernel takes ports for outgoing connections.
+const PORT_RANGE: std::ops::Range<u32> = 12_000..30_000;
+
+/// A port of 127.0.0.1 that nothing listens on and that no other call in this process gets. An error where none is left.
+pub fn free_port() -> anyhow::Result<u16> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let span = PORT_RANGE.end - PORT_RANGE.start;
+    // processes that run at the same time begin far apart
+    let first = std::process::id().wrapping_mul(2_654_435_761) % span;
+    for _ in 0..span {
+        let port = PORT_RANGE.start + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % span;
+        let port = u16::try_from(port)?;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no free port of 127.0.0.1 in {PORT_RANGE:?}")
 }
 
 impl Rig {
@@ -168,7 +181,8 @@ impl Rig {
             if let Ok(Ok(answer)) = tokio::time::timeout(Duration::from_secs(2), probe_client.send(request)).await
                 && answer.status().is_success()
             {
-                return Ok(());
+                // otherwise a stranger has answered, on a port that this process did not get
+                return self.parts.first_mut().context("no process")?.check();
             }
             let process = self.parts.first_mut().context("no process")?;
             process.check()?;

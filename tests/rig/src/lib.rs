@@ -40,7 +40,7 @@ pub mod programs;
 mod progress;
 pub mod validator;
 
-pub use boot::{Options, Rig};
+pub use boot::{Options, Rig, free_port};
 
 /// The root folder of the repository whose rig this is.
 pub fn repository() -> std::path::PathBuf {

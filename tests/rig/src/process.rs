@@ -32,7 +32,7 @@ impl Process {
             .spawn()
             .with_context(|| format!("{name} cannot be started: {}", command.get_program().display()))?;
         let note = run.join("pid").join(name);
-        std::fs::write(&note, format!("{} {}", child.id(), start_time(child.id()).unwrap_or_default()))?;
+        write_note(&note, child.id())?;
         Ok(Self { name: name.to_owned(), child, log, note })
     }
 
@@ -108,6 +108,14 @@ fn send(id: u32, signal: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Notes a process at `path`. Another run that looks meanwhile finds no note or a whole one: half a note would look like
+/// that of a dead process, and its owner's folder would be removed.
+fn write_note(path: &Path, id: u32) -> anyhow::Result<()> {
+    let unfinished = path.with_added_extension("unfinished");
+    std::fs::write(&unfinished, format!("{id} {}", start_time(id).unwrap_or_default()))?;
+    Ok(std::fs::rename(unfinished, path)?)
+}
+
 /// When a process started, in clock ticks since boot; `None` where there is none. Together with the id this is unique.
 fn start_time(id: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
@@ -131,8 +139,7 @@ impl RunFolder {
                     for folder in ["log", "pid", "pki", "kubeconfig"] {
                         std::fs::create_dir(path.join(folder))?;
                     }
-                    let owner = std::process::id();
-                    std::fs::write(path.join("owner"), format!("{owner} {}", start_time(owner).unwrap_or_default()))?;
+                    write_note(&path.join("owner"), std::process::id())?;
                     return Ok(Self(path));
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
@@ -235,6 +242,23 @@ mod tests {
         assert_eq!(left.wait(Duration::from_secs(30)).unwrap(), None, "ended by a signal");
         assert!(kept.check().is_ok());
         drop((left, kept, dead, living));
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    /// Several tests of one process boot at once; each looks for what dead runs left behind.
+    #[test]
+    fn runs_that_begin_together_remove_no_folder_of_each_other() {
+        let root = std::env::temp_dir().join(format!("rig-together-{}", std::process::id()));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let run = RunFolder::make(&root).unwrap();
+                        std::fs::write(run.path().join("pki/ca.crt"), "").unwrap();
+                    }
+                });
+            }
+        });
         std::fs::remove_dir_all(root).unwrap();
     }
 

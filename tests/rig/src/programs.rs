@@ -1,8 +1,9 @@
 //! The programs of the control plane. Go builds them once, from the versions that the modules under `tools/` pin.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 
@@ -281,7 +282,7 @@ fn copy_data(programs: &Programs) -> anyhow::Result<()> {
         list.args(["list", "-m", "-f", "{{.Dir}}", module]);
         Ok(run(list, &format!("locating {module}"))?.into())
     };
-    let (stages, crds) = (programs.share.join("stages"), programs.share.join("crds"));
+    let (stages, crds) = (programs.share.join("stages"), programs.share.join("crds.unfinished"));
     std::fs::create_dir_all(&stages)?;
     std::fs::create_dir_all(&crds)?;
     let kwok = module_dir("kwok", "sigs.k8s.io/kwok")?.join("kustomize/stage");
@@ -299,7 +300,8 @@ fn copy_data(programs: &Programs) -> anyhow::Result<()> {
             copy(&entry?.path(), &crds)?;
         }
     }
-    Ok(())
+    // last, since the folder of this name says that everything is there
+    Ok(std::fs::rename(crds, programs.share.join("crds"))?)
 }
 
 /// Copies a file's content without its permissions: Go's module cache is read-only.
@@ -310,41 +312,20 @@ fn copy(from: &Path, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A lock file that is held while building, so that two runs do not build at once. A lock of a dead process is taken over.
-struct Lock(PathBuf);
-
-impl Lock {
-    fn take(path: &Path) -> anyhow::Result<Self> {
-        let patience = Instant::now() + Duration::from_secs(3_600);
-        loop {
-            match std::fs::OpenOptions::new().write(true).create_new(true).open(path) {
-                Ok(mut file) => {
-                    use std::io::Write;
-                    write!(file, "{}", std::process::id())?;
-                    return Ok(Self(path.to_owned()));
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                    let holder = std::fs::read_to_string(path).unwrap_or_default();
-                    if !holder.is_empty() && !Path::new("/proc").join(holder.trim()).exists() {
-                        std::fs::remove_file(path)?;
-                        continue;
-                    }
-                    if Instant::now() > patience {
-                        bail!(
-                            "{} is held by process {holder}; if that process is not building, remove the file",
-                            path.display()
-                        );
-                    }
-                    std::thread::sleep(Duration::from_millis(500));
-                }
-                Err(error) => return Err(error).with_context(|| format!("{} cannot be created", path.display())),
-            }
-        }
-    }
+/// A lock that is held while building, so that two runs do not build at once. It ends with its process, however that ends.
+struct Lock {
+    _file: File,
 }
 
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+impl Lock {
+    /// Waits until no other process, and no other test of this one, holds the lock at `path`.
+    fn take(path: &Path) -> anyhow::Result<Self> {
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(path)
+            .with_context(|| format!("{} cannot be written", path.display()))?;
+        file.lock().with_context(|| format!("{} cannot be locked", path.display()))?;
+        Ok(Self { _file: file })
     }
 }
