@@ -2,6 +2,7 @@
 
 use noderotation_shared::governance::Ungoverned;
 use noderotation_shared::keys::{ROTATE, STARTED_AT, STATE, SURGE_CLAIM, WINDOW_OPENED_AT};
+use noderotation_shared::objects::NodeClaim;
 use noderotation_shared::selection::RotationState;
 
 use crate::announcement::{Announcement, ClaimId};
@@ -38,8 +39,13 @@ pub(crate) fn roll_back(ctx: &Context<'_>, claim: &str, why: String) -> Option<S
         return cleanup;
     }
     let own = world.anchored().filter(|c| c.pool == world.pool.meta.name);
-    if let Some(pending) = own.filter(|c| c.state(true) == RotationState::Pending) {
-        // else it would stay in flight until a restart
+    let is_undone = |claim: &NodeClaim| match claim.state(true) {
+        RotationState::Pending => true,
+        RotationState::Draining => claim.meta.deleted.is_none(),
+        _ => false,
+    };
+    if let Some(pending) = own.filter(|claim| is_undone(claim)) {
+        // else it would be in flight without an anchor, and be told as a failure
         let cleared = [(STATE, None), (STARTED_AT, None), (SURGE_CLAIM, None), (ROTATE, None)];
         return Some(act("lost-claim", claim_patch(pending, cleared), Vec::new()));
     }

@@ -14,3 +14,10 @@ fn holds(plan: &Plan) {
 fn an_answer_after_the_deletion_brings_nothing_back() {
     holds(&Plan::of_seed(202_320));
 }
+
+/// Governance lost after the crossing: the rollback had taken the protection of the host when the process died. With
+/// governance back, the next one went on with the drain, to a host that nobody kept free any more.
+#[test]
+fn a_rollback_that_was_cut_short_does_not_go_on_as_a_drain() {
+    holds(&Plan::of_seed(40_012_584));
+}

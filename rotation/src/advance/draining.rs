@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use noderotation_shared::feasibility::{STUCK_POD_BUFFER, TGP_STAND_IN};
 use noderotation_shared::instant::{self, plus};
-use noderotation_shared::keys::{ACTIVE_ROTATION_STATE, DRAINING_AT, STARTED_AT, STATE, SURGE_CLAIM};
+use noderotation_shared::keys::{ACTIVE_ROTATION_STATE, DRAINING_AT, STARTED_AT, STATE, SURGE_CLAIM, SURGE_FOR};
 use noderotation_shared::objects::{Node, NodeClaim};
 use noderotation_shared::selection::RotationState;
 
@@ -44,8 +44,9 @@ fn mirror(ctx: &Context<'_>) -> Option<Step> {
     Some(act("mirror", pool_patch(ctx.world, set), Vec::new()))
 }
 
-/// Before the deletion: a crossing that is long past, or whose host is no longer ready on a live read, is judged again. A
-/// long outage must never end in a blind deletion.
+/// Before the deletion: a crossing that is long past, or whose host is no longer ready or no longer protected for this claim
+/// on a live read, is judged again. A long outage must never end in a blind deletion, nor may a rollback that a crash cut
+/// short: it takes the protection first.
 fn go_back(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
     let world = ctx.world;
     if claim.meta.deleted.is_some() || world.pool.is_fallback() || world.pool.meta.deleted.is_some() {
@@ -57,7 +58,8 @@ fn go_back(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
     if let Some(host) = host.filter(|host| !world.is_node_confirmed(host)) {
         return Some(Step::Read(LiveRead::Node(host.meta.name.to_string())));
     }
-    if host.is_some_and(|host| surge::obstacle(world, claim, host).is_none()) {
+    let is_protected = |host: &Node| host.meta.annotations.get(SURGE_FOR) == Some(&claim.meta.name);
+    if host.is_some_and(|host| is_protected(host) && surge::obstacle(world, claim, host).is_none()) {
         return None;
     }
     let again = [(STATE, Some(RotationState::Pending.word().to_owned())), (STARTED_AT, Some(instant::format(ctx.now)))];

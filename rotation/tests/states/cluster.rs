@@ -334,6 +334,11 @@ impl Cluster {
         meta.annotations = with(&meta.annotations, key, value);
     }
 
+    pub fn set_node(&mut self, name: &str, key: &'static str, value: &str) {
+        let meta = &mut self.nodes.get_mut(name).unwrap().meta;
+        meta.annotations = with(&meta.annotations, key, value);
+    }
+
     /// Nothing of a rotation is left anywhere, whichever way it ended.
     pub fn assert_clean(&self) {
         assert_eq!(self.pool.anchor(), None);

@@ -298,6 +298,27 @@ fn a_host_that_is_no_longer_ready_is_judged_before_the_deletion() {
     assert_eq!(c.told.iter().filter(|a| matches!(a, Announcement::SurgeReady { .. })).count(), 1);
 }
 
+/// A conflict of policies began to roll back a rotation whose surge was judged a moment ago; the controller died in the
+/// middle of that, and comes back when the conflict is over. The host was given up meanwhile: anybody may have filled it.
+#[test]
+fn a_rollback_that_was_cut_short_does_not_go_on_as_a_drain() {
+    let mut c = crossed(10);
+    c.lost = Some(Ungoverned::Conflict(vec!["a".into(), "b".into()]));
+    c.pass(c.done.len() + 2);
+    assert_eq!(c.done[c.done.len() - 2..], ["unprotect", "unprotect"], "the candidate and its host");
+    c.lost = None;
+    let before = c.done.len();
+    c.after(60).run();
+    assert_eq!(c.done[before], "back-to-pending", "{:?}", c.done);
+    let crossed_again = c.done[before..].iter().position(|what| *what == "delete-claim").unwrap();
+    let judged = c.done[before..].iter().position(|what| *what == "placeholder").unwrap();
+    assert!(judged < crossed_again, "deleted after a new judgement only: {:?}", c.done);
+    c.after(60).drained("old");
+    c.run();
+    c.assert_clean();
+    assert!(matches!(c.told.last(), Some(Announcement::Completed { .. })));
+}
+
 /// A rotation that was killed after so many requests, the crossing among them.
 fn crossed(requests: usize) -> Cluster {
     let mut c = Cluster::new(&spec());

@@ -65,6 +65,7 @@ fn a_rollback_confirms_the_claim_before_it_takes_anything_back() {
     let cached = c.after(901).world();
     c.set_claim("old", keys::STATE, "draining");
     c.set_claim("old", keys::SURGE_CLAIM, "new");
+    c.set_node("node-new", keys::SURGE_FOR, "old");
     c.claims.get_mut("old").unwrap().meta.version = "1000".into();
     let before = c.done.len();
     c.pass_over(cached, usize::MAX).unwrap();

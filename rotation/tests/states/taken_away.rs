@@ -79,3 +79,32 @@ fn governance_lost_rolls_back_and_tells_once() {
         assert_eq!(c.done.len(), before);
     }
 }
+
+/// The same behind the crossing, as long as nothing is deleted.
+#[test]
+fn governance_lost_before_the_deletion_rolls_back_too() {
+    let mut c = Cluster::new(&spec());
+    c.pass(10);
+    assert!(c.pool.is_draining() && c.claims["old"].meta.deleted.is_none(), "{:?}", c.done);
+    let before = c.done.len();
+    c.lost = Some(Ungoverned::NoMatch);
+    c.after(5).run();
+    assert_eq!(c.done[before..], ["unprotect", "unprotect", "lost-claim", "lost-anchor"]);
+    c.assert_clean();
+    assert!(c.claims["old"].meta.deleted.is_none());
+    assert_eq!(c.mark("old", keys::STATE), None);
+    assert!(matches!(c.told.last(), Some(Announcement::GovernanceLost { .. })));
+}
+
+/// What is deleted cannot be rolled back: it drains to its end.
+#[test]
+fn governance_lost_after_the_deletion_leaves_the_drain_alone() {
+    let mut c = Cluster::new(&spec());
+    c.run();
+    assert!(c.claims["old"].meta.deleted.is_some());
+    let before = c.done.len();
+    c.lost = Some(Ungoverned::NoMatch);
+    c.after(5).run();
+    assert_eq!(c.done[before..], ["unprotect", "unprotect", "lost-anchor"]);
+    assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("draining"));
+}
