@@ -2,7 +2,10 @@
 
 use noderotation_rig::Rig;
 use noderotation_rig::cluster::{Reply, exchange};
+use noderotation_shared::keys;
 use serde_json::{Value, json};
+
+use crate::product::NAMESPACE;
 
 /// The path of the collection of RotationPolicies.
 pub const POLICIES: &str = "/apis/noderotation.io/v1alpha1/rotationpolicies";
@@ -71,6 +74,16 @@ impl Asker {
     }
 }
 
+/// Checks that `what` was done.
+///
+/// # Panics
+///
+/// If the code is neither 200 nor 201; the message names `what`.
+#[track_caller]
+pub fn done(what: &str, reply: &Reply) {
+    assert!(matches!(reply.code, 200 | 201), "{what}: {}: {}", reply.code, reply.message());
+}
+
 /// A valid RotationPolicy that selects these labels.
 pub fn policy(name: &str, labels: &Value) -> Value {
     json!({
@@ -104,4 +117,28 @@ pub fn claim(name: &str, pool: &str) -> Value {
             "requirements": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}],
         },
     })
+}
+
+/// A placeholder as the controller creates it, changed by these fields of its spec and of its container.
+pub fn placeholder(spec: &Value, container: &Value) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "surge-x", "namespace": NAMESPACE, "labels": {keys::SURGE_FOR: "surge-x"}, "annotations": {keys::SURGE_FOR: "x"}},
+        "spec": {
+            "automountServiceAccountToken": false, "priorityClassName": "noderotation-placeholder", "preemptionPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "securityContext": {"runAsNonRoot": true, "runAsUser": 65535, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{
+                "name": "pause", "image": "registry.k8s.io/pause:3.10",
+                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": true},
+            }],
+        },
+    });
+    for (key, value) in spec.as_object().into_iter().flatten() {
+        pod["spec"][key] = value.clone();
+    }
+    for (key, value) in container.as_object().into_iter().flatten() {
+        pod["spec"]["containers"][0][key] = value.clone();
+    }
+    pod
 }

@@ -14,6 +14,7 @@ use noderotation_certs::issue;
 use noderotation_certs::secret_data::SecretData;
 use noderotation_rig::{Options, Rig, free_port};
 use noderotation_tests::ask::{Asker, POLICIES, POOLS, policy, pool};
+use noderotation_tests::world::PATIENCE;
 use noderotation_tests::{Product, Webhook};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -136,7 +137,7 @@ async fn no_request_fails_over_ten_renewals_and_two_rollovers() {
     // it takes a moment until the API server uses the first caBundle
     product
         .rig
-        .wait("admission", Duration::from_secs(30), async || {
+        .wait("admission", PATIENCE, async || {
             Ok((ask(&admin, 0).await.is_ok() && ask(&admin, 1).await.is_ok()).then_some(()))
         })
         .await
@@ -251,7 +252,7 @@ async fn a_bundle_that_somebody_overwrites_is_put_right() {
             }
             product
                 .rig
-                .wait("caBundle to be corrected", Duration::from_secs(30), async || {
+                .wait("caBundle to be corrected", PATIENCE, async || {
                     Ok((bundles(&admin.get(&path).await.body) == expected).then_some(()))
                 })
                 .await
@@ -260,11 +261,7 @@ async fn a_bundle_that_somebody_overwrites_is_put_right() {
     }
     // nothing else of the configuration was touched: another reconciliation writes nothing
     let before = admin.get(CONFIGURATION).await.body["metadata"]["resourceVersion"].clone();
-    product
-        .rig
-        .wait("admission", Duration::from_secs(30), async || Ok(ask_once(&admin).await.then_some(())))
-        .await
-        .unwrap();
+    product.rig.wait("admission", PATIENCE, async || Ok(ask_once(&admin).await.then_some(()))).await.unwrap();
     assert_eq!(admin.get(CONFIGURATION).await.body["metadata"]["resourceVersion"], before);
 }
 
@@ -289,18 +286,14 @@ async fn a_certificate_of_the_future_is_never_served() {
     let begun = secret_data(&admin).await;
     assert!(begun.is_usable_at(Timestamp::now()) && begun.signer != all.signer, "{begun:?}");
     assert_eq!(admin.create(POOLS, &pool("api", &json!({"w": "api"}))).await.code, 201);
-    product
-        .rig
-        .wait("admission", Duration::from_secs(30), async || Ok(ask_once(&admin).await.then_some(())))
-        .await
-        .unwrap();
+    product.rig.wait("admission", PATIENCE, async || Ok(ask_once(&admin).await.then_some(()))).await.unwrap();
 
     let leaf = issue::leaf(&begun.signer, &names, ahead, lifetime).unwrap();
     let renewed_ahead = SecretData { leaf, ..begun.clone() };
     assert_eq!(admin.merge(SECRET, &json!({"data": encoded(&renewed_ahead)})).await.code, 200);
     let renewed = product
         .rig
-        .wait("the certificate of the future to be replaced", Duration::from_secs(30), async || {
+        .wait("the certificate of the future to be replaced", PATIENCE, async || {
             assert_eq!(ask(&admin, 0).await, Ok(()));
             assert_eq!(shake_hands(&admin, webhook.listen).await, Ok(()));
             let data = secret_data(&admin).await;

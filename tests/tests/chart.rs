@@ -4,7 +4,6 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use noderotation_rig::objects::{deployment, node_pool};
 use noderotation_rig::pki::Authority;
@@ -13,7 +12,7 @@ use noderotation_rig::{Options, Rig, programs};
 use noderotation_tests::Product;
 use noderotation_tests::ask::{Asker, CLAIMS, POLICIES, POOLS, claim, policy, pool};
 use noderotation_tests::product::{NAMESPACE, binary, chart};
-use noderotation_tests::world;
+use noderotation_tests::world::{self, PATIENCE};
 use serde_json::{Value, json};
 
 /// Plausible sets of values.
@@ -178,6 +177,9 @@ fn rendered(flags: &[&str]) -> Result<String, String> {
 #[test]
 fn every_supported_kubernetes_accepts_what_the_chart_renders_for_it() {
     let policies = [
+        "cleanup-karpenter",
+        "cleanup-nodes",
+        "cleanup-pods",
         "controller-karpenter",
         "controller-nodes",
         "controller-pods",
@@ -195,7 +197,9 @@ fn every_supported_kubernetes_accepts_what_the_chart_renders_for_it() {
     expected.push(("ValidatingWebhookConfiguration".into(), "noderotation".into()));
     expected.sort();
     for minor in KUBERNETES_MINORS {
-        let flags = ["--set", "guardPolicy.enabled=true", "--kube-version", &format!("v1.{minor}.0")];
+        let version = format!("v1.{minor}.0");
+        let flags =
+            [&["--set", "guardPolicy.enabled=true", "--kube-version", &version], &WITH_THE_CLUSTERS_APIS[..]].concat();
         let answer = validator::ask(minor, &rendered(&flags).unwrap(), &[]).unwrap();
         let mut found: Vec<_> = answer.manifest.iter().map(|v| (v.kind.clone(), v.name.clone())).collect();
         found.sort_unstable();
@@ -233,11 +237,11 @@ const WITH_THE_CLUSTERS_APIS: [&str; 2] = ["--api-versions", "apiregistration.k8
 fn only_where_a_cluster_is_seen_is_the_cleanup_rendered() {
     let of_cleanup = |flags: &[&str]| -> Vec<Value> {
         let objects = documents(&rendered(flags).unwrap()).into_iter();
-        objects.filter(|o| o["metadata"]["name"] == "noderotation-cleanup").collect()
+        objects.filter(|o| o["metadata"]["name"].as_str().unwrap().starts_with("noderotation-cleanup")).collect()
     };
     assert_eq!(of_cleanup(&[]), Vec::<Value>::new());
     let of_cleanup = of_cleanup(&WITH_THE_CLUSTERS_APIS);
-    assert_eq!(of_cleanup.len(), 6, "account, two roles, two bindings, Job");
+    assert_eq!(of_cleanup.len(), 12, "account, two roles, two bindings, three policies with theirs, Job");
     for object in of_cleanup {
         let annotations = &object["metadata"]["annotations"];
         assert_eq!(annotations["helm.sh/hook"], "post-delete", "{object}");
@@ -364,7 +368,7 @@ async fn the_crd_follows_the_release_and_outlives_it() {
 
     helm(&["install", "noderotation", &older, "--create-namespace"]).unwrap();
     assert_eq!(short_name().await, "oldpol");
-    rig.wait("policies to be served", Duration::from_secs(30), async || {
+    rig.wait("policies to be served", PATIENCE, async || {
         Ok((admin.create(POLICIES, &policy("api", &json!({"w": "api"}))).await.code == 201).then_some(()))
     })
     .await
@@ -437,7 +441,8 @@ async fn a_cleanup_goes_on_after_a_refusal() {
     let (rig, admin) = (&product.rig, Asker::admin(&product.rig));
     // the rights that helm gives the Job
     for object in documents(&rendered(&WITH_THE_CLUSTERS_APIS).unwrap()) {
-        if object["metadata"]["name"] == "noderotation-cleanup" && object["kind"] != "Job" {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        if name.starts_with("noderotation-cleanup") && object["kind"] != "Job" {
             rig.apply(&object).unwrap();
         }
     }
@@ -467,7 +472,7 @@ async fn a_cleanup_goes_on_after_a_refusal() {
 
     // one Node refuses every write, and Karpenter's kinds do not exist
     rig.apply_text(NOBODY_WRITES_TO_FIRST).unwrap();
-    rig.wait("the refusal to hold", Duration::from_secs(30), async || {
+    rig.wait("the refusal to hold", PATIENCE, async || {
         let patch = json!({"metadata": {"labels": {"probe": "x"}}});
         Ok((admin.merge("/api/v1/nodes/first?dryRun=All", &patch).await.code == 422).then_some(()))
     })
@@ -479,7 +484,7 @@ async fn a_cleanup_goes_on_after_a_refusal() {
     assert_eq!(traces_on_nodes(rig).await, 3, "the other Node is clean");
 
     rig.kubectl(&["delete", "validatingadmissionpolicybinding", "nobody-writes-to-first"]).unwrap();
-    rig.wait("the rest to be removed", Duration::from_secs(60), async || Ok(cleanup().0.then_some(()))).await.unwrap();
+    rig.wait("the rest to be removed", PATIENCE, async || Ok(cleanup().0.then_some(()))).await.unwrap();
     assert_eq!(traces_on_nodes(rig).await, 0);
 }
 
@@ -540,7 +545,7 @@ async fn a_dead_webhook_keeps_nobody_from_stopping_rotations() {
     .unwrap();
     let annotate = |key: &str, value: &str| json!({"metadata": {"annotations": {key: value}}});
     let state = annotate("noderotation.io/state", "failed");
-    rig.wait("the guard to hold", Duration::from_secs(30), async || {
+    rig.wait("the guard to hold", PATIENCE, async || {
         let reply = admin.merge(&format!("{claim_path}?dryRun=All"), &state).await;
         Ok(reply.message().contains("failed calling webhook").then_some(()))
     })
@@ -578,7 +583,7 @@ async fn a_dead_webhook_keeps_nobody_from_stopping_rotations() {
     let command =
         readme.lines().find(|line| line.starts_with("kubectl delete validatingwebhookconfiguration")).unwrap();
     rig.kubectl(&command.split(' ').skip(1).collect::<Vec<_>>()).unwrap();
-    rig.wait("policies to be free", Duration::from_secs(30), async || {
+    rig.wait("policies to be free", PATIENCE, async || {
         Ok((admin.merge(&policy_path, &chances).await.code == 200).then_some(()))
     })
     .await
@@ -738,7 +743,7 @@ async fn a_certificate_of_the_users_is_served_and_swapped() {
         let mark = json!({"metadata": {"annotations": {"noderotation.io/active-rotation": "x"}}});
         admin.merge(&format!("{POOLS}/api"), &mark).await.code == 403
     };
-    product.rig.wait("admission", Duration::from_secs(30), async || Ok(works().await.then_some(()))).await.unwrap();
+    product.rig.wait("admission", PATIENCE, async || Ok(works().await.then_some(()))).await.unwrap();
     let expiry = async || webhook.gauge("noderotation_certificate_expiry_timestamp").await;
     let before = expiry().await;
 
@@ -748,7 +753,7 @@ async fn a_certificate_of_the_users_is_served_and_swapped() {
     let log = || std::fs::read_to_string(webhook.process.log()).unwrap();
     product
         .rig
-        .wait("the webhook to notice", Duration::from_secs(30), async || {
+        .wait("the webhook to notice", PATIENCE, async || {
             Ok(log().contains("still serving the last good one").then_some(()))
         })
         .await
@@ -759,11 +764,7 @@ async fn a_certificate_of_the_users_is_served_and_swapped() {
     let served = || log().matches("serving a new certificate").count();
     assert_eq!(served(), 1);
     authority.server("tls", &names, &[]).unwrap();
-    product
-        .rig
-        .wait("the new certificate", Duration::from_secs(30), async || Ok((served() == 2).then_some(())))
-        .await
-        .unwrap();
+    product.rig.wait("the new certificate", PATIENCE, async || Ok((served() == 2).then_some(()))).await.unwrap();
     assert!(works().await);
     let secrets: Vec<Value> = product.rig.list("/api/v1/namespaces/noderotation/secrets").await.unwrap();
     assert!(secrets.iter().all(|secret| secret["metadata"]["name"] != "noderotation-webhook"), "no Secret of its own");

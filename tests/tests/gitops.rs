@@ -12,6 +12,7 @@ use noderotation_rig::{Options, Rig};
 use noderotation_tests::Product;
 use noderotation_tests::ask::{Asker, POLICIES, policy, pool};
 use noderotation_tests::product::{NAMESPACE, ServiceAddress, chart};
+use noderotation_tests::world::PATIENCE;
 use serde_json::{Value, json};
 
 const ARGO: &str = "argocd-controller";
@@ -147,7 +148,7 @@ async fn in_this_order(manager: &str, order: [&str; 3]) {
     let _controller = product.start_leader().await.unwrap();
     product
         .rig
-        .wait("a status", Duration::from_secs(60), async || {
+        .wait("a status", PATIENCE, async || {
             let all = product.rig.list(POLICIES).await?;
             Ok(all.iter().all(|policy| policy["status"]["conditions"].is_array()).then_some(()))
         })
@@ -247,9 +248,7 @@ async fn client_side_apply_finds_no_difference() {
     let api = api.display().to_string();
     product
         .rig
-        .wait("admission", Duration::from_secs(30), async || {
-            Ok(product.rig.kubectl(&["apply", "-f", &api]).is_ok().then_some(()))
-        })
+        .wait("admission", PATIENCE, async || Ok(product.rig.kubectl(&["apply", "-f", &api]).is_ok().then_some(())))
         .await
         .unwrap();
     assert!(product.rig.kubectl(&["apply", "-f", &api]).unwrap().contains("unchanged"));

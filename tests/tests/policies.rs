@@ -9,11 +9,10 @@
     missing_docs
 )]
 
-use std::time::Duration;
-
 use noderotation_rig::validator::{self, KUBERNETES_MINORS};
 use noderotation_rig::{Options, Rig, repository};
 use noderotation_shared::policy::Policy;
+use noderotation_tests::world::PATIENCE;
 use serde_json::{Value, json};
 
 const POLICIES: &str = "/apis/noderotation.io/v1alpha1/rotationpolicies";
@@ -338,7 +337,7 @@ async fn install_crd(rig: &Rig) {
     rig.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", &file]).unwrap();
     rig.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).unwrap();
     // established is not yet served: wait for the rule that the last line of the schema makes
-    rig.wait("the CRD's rules to hold", Duration::from_secs(60), async || {
+    rig.wait("the CRD's rules to hold", PATIENCE, async || {
         let bad = object(0, &with("/prePull", json!({"enabled": true})));
         let (code, _) = rig.send("POST", &format!("{POLICIES}?dryRun=All"), "application/json", &bad).await?;
         Ok((code == 422).then_some(()))
@@ -453,7 +452,7 @@ async fn what_was_stored_before_the_rules_is_not_locked() {
     assert_eq!(code, 200, "{answer}");
     let bad = bad_objects();
     for (name, object) in &bad {
-        rig.wait(&format!("{name} to be stored"), Duration::from_secs(60), async || {
+        rig.wait(&format!("{name} to be stored"), PATIENCE, async || {
             let (code, _) = rig.send("POST", POLICIES, "application/json", object).await?;
             Ok((code == 200 || code == 409).then_some(()))
         })

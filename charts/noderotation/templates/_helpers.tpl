@@ -232,56 +232,10 @@ kind: ValidatingAdmissionPolicyBinding
 metadata:
   name: {{ .name }}
   labels: {{- include "noderotation.labels" .root | nindent 4 }}
-spec: {policyName: {{ .name }}, validationActions: [Deny]}
-{{- end }}
-
-{{- /* A ValidatingAdmissionPolicy for the writes of one user, impersonated or not. */}}
-{{- define "noderotation.accountPolicy" }}
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata:
-  name: {{ .name }}
-  labels: {{- include "noderotation.labels" .root | nindent 4 }}
-spec:
-  failurePolicy: Fail
-  matchConstraints:
-    matchPolicy: Equivalent
-    resourceRules:
-    {{- range .rules }}
-    - {{ . }}
-    {{- end }}
-  matchConditions:
-  - name: this-account
-    expression: request.userInfo.username == {{ .user | quote }}
-  validations:
-  {{- range .validations }}
-  - expression: {{ .expression | quote }}
-    message: {{ .message | quote }}
-    reason: Forbidden
+  {{- with .annotations }}
+  annotations: {{- . | nindent 4 }}
   {{- end }}
-{{- include "noderotation.denyBinding" . }}
-{{- end }}
-
-{{- /* No annotation differs but ours, and the one given, if any. Compared are the texts of both maps: what stands before our first
-key and behind our last. */}}
-{{- define "noderotation.onlyOurAnnotations" -}}
-{{- $text := include "noderotation.mapText" "m" }}
-{{- if . }}
-{{- $text = printf `(%q in m ? [%s].map(e, %s.replace(e.substring(0, e.size() - 1), ""))[0] : %s)` . (include "noderotation.mapText" (printf "{%q: m[%q]}" . .)) $text $text }}
-{{- end -}}
-object.metadata.?annotations == oldObject.metadata.?annotations || [[object.metadata.?annotations.orValue({}), oldObject.metadata.?annotations.orValue({})].map(m, m.size() == 0 ? "}" : {{ $text }}).map(t, t.split(", \"noderotation.io/")).map(p, p.size() == 1 ? p[0] : [p[p.size() - 1].split("\", \"", 2)].map(last, p[0] + (last.size() == 2 ? ", \"" + last[1] : "}"))[0])].all(rest, rest[0] == rest[1])
-{{- end }}
-
-{{- define "noderotation.sameMetadata" -}}
-object.metadata.?labels == oldObject.metadata.?labels && object.metadata.?finalizers == oldObject.metadata.?finalizers && object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences
-{{- end }}
-
-{{- /* Two objects agree in these fields: a list of the first, the second, and the names. */}}
-{{- define "noderotation.sameFields" -}}
-{{- $first := index . 0 }}{{ $second := index . 1 }}
-{{- $equal := list }}
-{{- range slice . 2 }}{{ $equal = append $equal (printf "%s.?%s == %s.?%s" $first . $second .) }}{{ end }}
-{{- join " && " $equal }}
+spec: {policyName: {{ .name }}, validationActions: [Deny]}
 {{- end }}
 
 {{- define "noderotation.egress" }}
