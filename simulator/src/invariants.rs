@@ -284,7 +284,9 @@ fn drains(sim: &Sim, request: &Request, name: &str) -> Option<Violation> {
     if crossed.is_some_and(|at| plus(at, CROSSING_HOLDS) < request.wall) {
         return Some((Invariant::Surge, format!("NodeClaim {name} was deleted long after its surge was judged")));
     }
-    let was_fit = sim.signals.fit_host.get(name).is_some_and(|at| plus(*at, FIT_WITHIN) >= request.sent);
+    // also where somebody has overwritten the anchor meanwhile
+    let was_fit = has_fit_host(&sim.cluster, claim)
+        || sim.signals.fit_host.get(name).is_some_and(|at| plus(*at, FIT_WITHIN) >= request.sent);
     (!was_fit).then(|| (Invariant::Surge, format!("NodeClaim {name} was deleted without a replacement that is Ready")))
 }
 

@@ -21,3 +21,10 @@ fn an_answer_after_the_deletion_brings_nothing_back() {
 fn a_rollback_that_was_cut_short_does_not_go_on_as_a_drain() {
     holds(&Plan::of_seed(40_012_584));
 }
+
+/// Somebody overwrote the anchor while the process stood still before the deletion. The host was fit all the time; the
+/// invariant had looked for it only where an anchor was.
+#[test]
+fn a_host_is_fit_although_somebody_has_overwritten_the_anchor() {
+    holds(&Plan::of_seed(50_022_601));
+}
