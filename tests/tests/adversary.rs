@@ -71,7 +71,7 @@ async fn a_forged_nomination_and_a_forged_node_move_nothing() {
     .await
     .unwrap();
     let mut policy = world::policy("api");
-    policy["spec"]["surge"]["readyTimeout"] = json!("45s");
+    policy["spec"]["surge"]["readyTimeout"] = json!("90s");
     rig.apply(&policy).unwrap();
     let _controller = product.start_leader().await.unwrap();
     world::request(rig, &old, "next-window").await.unwrap();
@@ -178,7 +178,7 @@ async fn no_account_has_a_right_that_it_does_not_use() {
     .unwrap();
     world::settled(rig, "api", 1).await.unwrap();
     let mut policy = world::policy("api");
-    policy["spec"]["surge"]["readyTimeout"] = json!("30s");
+    policy["spec"]["surge"]["readyTimeout"] = json!("60s");
     rig.apply(&policy).unwrap();
     // left behind by somebody's crash: its NodePool is read live before it goes
     let mut orphan = placeholder(&json!({}), &json!({}));

@@ -214,7 +214,7 @@ async fn capacity_that_never_comes_is_rolled_back_and_tried_again_after_its_back
     let claims = pool_of(&product, "api", 1).await;
     let mut policy = world::policy("api");
     policy["spec"]["surge"] =
-        json!({"readyTimeout": "15s", "cooldownAfter": "0s", "failurePause": "2s", "retryBackoff": "20s"});
+        json!({"readyTimeout": "30s", "cooldownAfter": "0s", "failurePause": "2s", "retryBackoff": "20s"});
     rig.apply(&policy).unwrap();
     // from now on nodes never register
     rig.merge(
@@ -263,7 +263,7 @@ async fn capacity_that_never_comes_is_rolled_back_and_tried_again_after_its_back
     let note = world::event(rig, "RotationFailed", &claims[0]).await.unwrap();
     let late = world::event(rig, "SurgeUnschedulable", &claims[0]).await.unwrap();
     assert!(late.contains("not schedulable"), "{late}");
-    assert!(note.contains("attempt 1 failed") && note.contains("readyTimeout 15s"), "{note}");
+    assert!(note.contains("attempt 1 failed") && note.contains("readyTimeout 30s"), "{note}");
     // what was launched for us and never registered is taken back
     rig.wait("the surge claim to be reaped", PATIENCE, async || {
         Ok((world::claims(rig, "api").await?.len() == 1).then_some(()))
@@ -294,7 +294,7 @@ async fn a_killed_controllers_rotation_goes_on() {
         let since = Timestamp::now();
         block.put_up(rig).await.unwrap();
         let mut first = product
-            .start_leader_with(&["--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms"])
+            .start_leader_with(&["--lease-duration", "5s", "--renew-deadline", "4s", "--retry-period", "500ms"])
             .await
             .unwrap();
         request(&product, &claims[0]).await;
@@ -349,12 +349,17 @@ async fn a_second_replica_takes_over() {
     let page = standby.metrics().await;
     assert!(!page.contains("noderotation_watch_lists_total{"), "a standby keeps no caches");
 
-    // stopped: the lease is released, so nobody waits for its end
+    // stopped: the lease is released, so that nobody waits for its end
+    let lease = async || {
+        let path = "/apis/coordination.k8s.io/v1/namespaces/noderotation/leases/noderotation-controller";
+        rig.get(path).await.unwrap()["spec"].clone()
+    };
+    let before = lease().await;
     let began = Instant::now();
     assert_eq!(leader.stop().unwrap(), Some(0));
+    assert_ne!(lease().await["holderIdentity"], before["holderIdentity"], "the lease is not released");
     rig.wait("the standby to lead", PATIENCE, async || Ok(standby.leads().await.then_some(()))).await.unwrap();
     println!("took over {:?} after a clean stop", began.elapsed());
-    assert!(began.elapsed() < Duration::from_secs(10), "it waited for the lease to run out: {:?}", began.elapsed());
 
     // killed: within the lease
     let third = product.start_controller().await.unwrap();
@@ -370,9 +375,7 @@ async fn a_second_replica_takes_over() {
     let began = Instant::now();
     rig.wait("the third to lead", PATIENCE, async || Ok(third.leads().await.then_some(()))).await.unwrap();
     println!("took over {:?} after a kill", began.elapsed());
-    let lease =
-        rig.get("/apis/coordination.k8s.io/v1/namespaces/noderotation/leases/noderotation-controller").await.unwrap();
-    assert_eq!(lease["spec"]["leaseTransitions"], 3);
+    assert_eq!(lease().await["leaseTransitions"], 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -62,7 +62,7 @@ async fn a_rotation() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollback() {
     let scenario =
-        Scenario { policy: policy("15s", false), is_requested: true, never_registers: true, ..Scenario::default() };
+        Scenario { policy: policy("45s", false), is_requested: true, never_registers: true, ..Scenario::default() };
     is_the_same(&scenario, "NodePool: -active-rotation +last-failure-at", &["surge claim is gone"]).await;
 }
 
