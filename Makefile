@@ -88,11 +88,11 @@ simulate: tools ## Histories of the simulator with all faults and a fresh seed (
 	cargo build --profile simulation --locked -p noderotation-simulator --tests
 	NODEROTATION_ROTATIONS=$(ROTATIONS) NODEROTATION_SEED=$(SEED) cargo test --profile simulation --locked -p noderotation-simulator --test histories whatever -- --nocapture
 
-mutants: tools ## Every mutant of the crates that decide, write or refuse must fail a test (many hours)
-	bash tests/mutants.sh
+mutants: tools ## Every mutant of the crates that decide, write or refuse must fail a test (some hours)
+	bash tests/mutants.sh all
 
 mutants-sample: tools ## About MUTANTS=20 of them in the state machine, chosen by SEED=…
-	@echo "== mutants"; bash tests/mutants.sh $(MUTANTS) $(SEED)
+	@echo "== mutants"; bash tests/mutants.sh sample $(MUTANTS) $(SEED)
 
 faults: tools ## Puts each deliberate fault into a copy of the product and shows which test catches it; a quarter of an hour (FAULTS=07,21: only those)
 	@FAULTS=$(FAULTS) bash simulator/faults/run.sh
