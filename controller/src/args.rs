@@ -1,11 +1,13 @@
 //! Flags; each has an environment variable.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
 use noderotation_process::log::LogArgs;
+use noderotation_shared::keys;
 use noderotation_shared::zone::program_version;
 
 use crate::leader::Timing;
@@ -30,8 +32,20 @@ pub struct Args {
     #[arg(long, env = "NODEROTATION_PLACEHOLDER_IMAGE", default_value = "registry.k8s.io/pause:3.10")]
     pub placeholder_image: String,
 
-    /// Where /healthz, /readyz and /metrics are served.
-    #[arg(long, env = "NODEROTATION_LISTEN", default_value = "0.0.0.0:8080")]
+    /// Labels of the placeholder Pods beside their own, as a JSON object of strings.
+    #[arg(long, env = "NODEROTATION_PLACEHOLDER_LABELS", default_value = "{}", value_parser = further_keys)]
+    pub placeholder_labels: FurtherKeys,
+
+    /// Annotations of the placeholder Pods beside their own, as a JSON object of strings.
+    #[arg(long, env = "NODEROTATION_PLACEHOLDER_ANNOTATIONS", default_value = "{}", value_parser = further_keys)]
+    pub placeholder_annotations: FurtherKeys,
+
+    /// Secrets of --namespace with which the kubelet pulls --placeholder-image, separated by commas.
+    #[arg(long, env = "NODEROTATION_PLACEHOLDER_PULL_SECRETS", value_delimiter = ',')]
+    pub placeholder_pull_secrets: Vec<String>,
+
+    /// Where /healthz, /readyz and /metrics are served; [::] is every address, IPv4 and IPv6.
+    #[arg(long, env = "NODEROTATION_LISTEN", default_value = "[::]:8080")]
     pub listen: SocketAddr,
 
     /// NodePools worked on at a time, from 1.
@@ -97,6 +111,23 @@ impl Args {
     }
 }
 
+/// Labels or annotations that an operator wants on objects of ours.
+pub type FurtherKeys = BTreeMap<String, String>;
+
+/// Keys with our prefix and Karpenter's decide something, so they are ours to set.
+fn further_keys(text: &str) -> Result<FurtherKeys, String> {
+    let keys: FurtherKeys = serde_json::from_str(text)
+        .map_err(|error| format!("write a JSON object of strings such as {{\"team\": \"a\"}}: {error}"))?;
+    let is_taken = |key: &&String| keys::ALL.iter().any(|own| own.name == **key) || key.starts_with(KARPENTER);
+    match keys.keys().find(is_taken) {
+        Some(key) => Err(format!("{key}: noderotation sets this key itself; leave it out")),
+        None => Ok(keys),
+    }
+}
+
+/// The prefix of Karpenter's labels and annotations.
+const KARPENTER: &str = "karpenter.sh/";
+
 fn seconds(text: &str) -> Result<Duration, String> {
     noderotation_shared::duration::parse(text)
         .and_then(|d| Duration::try_from(d).ok())
@@ -112,6 +143,21 @@ mod tests {
     #[test]
     fn flags_are_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn labels_of_placeholders_are_strings_and_none_of_ours() {
+        let parse = |text: &str| Args::try_parse_from(["x", "--placeholder-labels", text]);
+        assert_eq!(parse(r#"{"team": "a"}"#).unwrap().placeholder_labels["team"], "a");
+        for (text, part) in [
+            ("team=a", "write a JSON object of strings"),
+            (r#"{"team": 1}"#, "write a JSON object of strings"),
+            (r#"{"noderotation.io/surge-for": "x"}"#, "noderotation.io/surge-for: noderotation sets this key itself"),
+            (r#"{"karpenter.sh/nodepool": "x"}"#, "karpenter.sh/nodepool: noderotation sets this key itself"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
     }
 
     #[test]

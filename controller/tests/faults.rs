@@ -254,7 +254,7 @@ impl Scene {
             caches,
             queue,
             term: Term::until(tokio::time::Instant::now() + Duration::from_secs(3600)),
-            settings: Arc::new(Settings { namespace: "ns".into(), priority_class: "pc".into(), image: "pause".into() }),
+            settings: Arc::new(Settings { namespace: "ns".into(), priority_class: "pc".into(), ..Settings::default() }),
             metrics,
             recorder,
             event_dedup: parking_lot::Mutex::default(),

@@ -1,6 +1,7 @@
 //! The HTTP endpoints of a process: `/healthz` (alive), `/readyz` (able to do its work), `/metrics` (OpenMetrics text).
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,6 +10,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use tokio::net::TcpListener;
 
 use crate::Error;
 
@@ -30,11 +32,27 @@ impl Health {
     }
 }
 
-/// Serves the endpoints on `listen` until the process ends. `flag` is the command-line flag that names the address, for the
+/// Listens on an address; `flag` is the command-line flag that names it, for the message of [`Error::Bind`]. On `[::]` the
+/// kernel accepts IPv4 and IPv6; a node without IPv6 gets `0.0.0.0`.
+pub async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {
+    let bound = match TcpListener::bind(address).await {
+        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && is_without_ipv6(&error) => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    };
+    bound.map_err(|source| Error::Bind { flag, address, source })
+}
+
+/// Not what would fail with IPv4 alike.
+fn is_without_ipv6(error: &io::Error) -> bool {
+    !matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
+}
+
+/// Serves the endpoints on an address until the process ends. `flag` is the command-line flag that names the address, for the
 /// message of [`Error::Bind`].
-pub async fn serve(flag: &'static str, listen: SocketAddr, health: Arc<Health>) -> Result<(), Error> {
-    let listener =
-        tokio::net::TcpListener::bind(listen).await.map_err(|source| Error::Bind { flag, address: listen, source })?;
+pub async fn serve(flag: &'static str, address: SocketAddr, health: Arc<Health>) -> Result<(), Error> {
+    let listener = listen(flag, address).await?;
     let routes = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
@@ -54,4 +72,21 @@ async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, &'static str) 
 async fn metrics(State(health): State<Arc<Health>>) -> Response {
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, content_type)], (health.metrics)()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn both_families_are_served_and_an_address_in_use_is_told() {
+        let listener = listen("--listen", "[::]:0".parse().unwrap()).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+        if listener.local_addr().unwrap().is_ipv6() {
+            tokio::net::TcpStream::connect((Ipv6Addr::LOCALHOST, port)).await.unwrap();
+        }
+        let error = listen("--listen", SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await.unwrap_err();
+        assert!(error.to_string().starts_with(&format!("--listen [::]:{port} cannot be bound")), "{error}");
+    }
 }

@@ -129,10 +129,16 @@ fn allows(requirement: &Requirement, value: &str) -> bool {
 pub fn pod(plan: &Plan<'_>) -> Result<Value, ZoneConflict> {
     let name = name(plan.claim);
     let zones = zones(plan.surge, plan.load, plan.pool)?;
-    let mut labels = BTreeMap::from([(keys::SURGE_FOR, name.clone())]);
+    // what decides comes last, over anything of the same name
+    let mut labels = plan.settings.labels.clone();
+    labels.insert(keys::SURGE_FOR.to_owned(), name.clone());
     if plan.pool.meta.name.len() <= 63 {
-        labels.insert(keys::KARPENTER_NODEPOOL, plan.pool.meta.name.to_string());
+        labels.insert(keys::KARPENTER_NODEPOOL.to_owned(), plan.pool.meta.name.to_string());
     }
+    let mut annotations = plan.settings.annotations.clone();
+    annotations.insert(keys::SURGE_FOR.to_owned(), plan.claim.to_owned());
+    annotations.insert(keys::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    let pull_secrets: Vec<Value> = plan.settings.pull_secrets.iter().map(|name| json!({"name": name})).collect();
     let requests: BTreeMap<&str, String> =
         plan.requests.0.iter().filter(|(_, q)| q.is_positive()).map(|(n, q)| (n.as_str(), q.to_string())).collect();
     // extended resources must be limited to the same amount; cpu and memory need no limit
@@ -145,7 +151,7 @@ pub fn pod(plan: &Plan<'_>) -> Result<Value, ZoneConflict> {
             "name": name,
             "namespace": plan.settings.namespace,
             "labels": labels,
-            "annotations": {keys::SURGE_FOR: plan.claim, keys::DO_NOT_DISRUPT: "true"},
+            "annotations": annotations,
         },
         "spec": {
             "activeDeadlineSeconds": plan.bound.as_secs().clamp(1, i64::from(i32::MAX)),
@@ -162,6 +168,7 @@ pub fn pod(plan: &Plan<'_>) -> Result<Value, ZoneConflict> {
                     "readOnlyRootFilesystem": true,
                 },
             }],
+            "imagePullSecrets": pull_secrets,
             "preemptionPolicy": "Never",
             "priorityClassName": plan.settings.priority_class,
             "restartPolicy": "Always",
@@ -279,16 +286,43 @@ mod tests {
         }
     }
 
+    fn surge(required: &[&str]) -> Surge {
+        let spec = serde_json::json!({
+            "nodePoolSelector": {},
+            "maintenanceWindows": [{"timezone": "UTC", "days": ["Mon"], "start": "01:00", "end": "02:00"}],
+            "surge": {"matchNodeRequirements": {"required": required}},
+        });
+        noderotation_shared::policy::Policy::from_json(&spec).unwrap().surge
+    }
+
+    #[test]
+    fn what_the_flags_add_never_takes_the_place_of_what_decides() {
+        let text = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let settings = Settings {
+            pull_secrets: vec!["pull".into()],
+            labels: text(&[("team", "a"), (keys::SURGE_FOR, "x")]),
+            annotations: text(&[("mesh", "off"), (keys::DO_NOT_DISRUPT, "false")]),
+            ..Settings::default()
+        };
+        let pod = pod(&Plan {
+            claim: "c",
+            pool: &NodePool::default(),
+            surge: &surge(&[]),
+            load: &NodeLoad::default(),
+            requests: &Resources::default(),
+            avoid: &[],
+            bound: SignedDuration::from_hours(1),
+            settings: &settings,
+        })
+        .unwrap();
+        let (labels, annotations) = (&pod["metadata"]["labels"], &pod["metadata"]["annotations"]);
+        assert_eq!((&labels["team"], &labels[keys::SURGE_FOR]), (&json!("a"), &json!(name("c"))));
+        assert_eq!(annotations, &json!({"mesh": "off", keys::SURGE_FOR: "c", keys::DO_NOT_DISRUPT: "true"}));
+        assert_eq!(pod["spec"]["imagePullSecrets"], json!([{"name": "pull"}]));
+    }
+
     #[test]
     fn volumes_hold_the_zone() {
-        let surge = |required: &[&str]| {
-            let spec = serde_json::json!({
-                "nodePoolSelector": {},
-                "maintenanceWindows": [{"timezone": "UTC", "days": ["Mon"], "start": "01:00", "end": "02:00"}],
-                "surge": {"matchNodeRequirements": {"required": required}},
-            });
-            noderotation_shared::policy::Policy::from_json(&spec).unwrap().surge
-        };
         let zone = |zone: &str| BTreeMap::from([(keys::ZONE.to_owned(), zone.to_owned())]);
         let volume = |name: &str, zones: &[&str]| (name.to_owned(), zones.iter().map(|z| (*z).to_owned()).collect());
         let mut load =

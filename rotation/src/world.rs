@@ -25,7 +25,7 @@ pub struct GoverningPolicy {
 }
 
 /// What the controller's flags say about placeholders.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The namespace in which placeholders live.
     pub namespace: String,
@@ -33,6 +33,12 @@ pub struct Settings {
     pub priority_class: String,
     /// Their image.
     pub image: String,
+    /// The Secrets with which the kubelet pulls it.
+    pub pull_secrets: Vec<String>,
+    /// Labels beside their own.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations beside their own.
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// One NodePool's world, from the caches and from what this pass has read or written itself.

@@ -159,6 +159,7 @@ pub(crate) fn new(plan: &Plan, story: Story) -> Sim {
             namespace: "noderotation".into(),
             priority_class: "low".into(),
             image: "pause".into(),
+            ..Settings::default()
         }),
         story,
         signals: Signals::default(),

@@ -25,8 +25,14 @@ NodeClaims and NodePools. If the Job cannot run, or something cannot be removed,
 and the release is gone all the same: nothing that blocks is left behind. To remove the rest, see to the cause, install the release again, and
 uninstall it. `helm template` renders no such Job. GitOps: `docs/gitops.md` in the repository.
 
+What stays behind: the CustomResourceDefinition with all policies, the Secret `<fullname>-webhook` with the webhook's CA (mode `own`),
+and the Lease `noderotation-controller`. One release to a cluster: the guard of a second one would refuse the first one's controller.
+
+No image is published. `controller.image` and `webhook.image` name yours, or `global.imageRegistry` does for all images. Placeholders pull
+theirs with `placeholder.imagePullSecrets`.
+
 With `webhook.hostNetwork` two replicas of one node would need the same ports: see `webhook.ports`, and have as many nodes as
-replicas.
+replicas. On a cluster without IPv4 or without IPv6 nothing needs to be set: the programs listen on both.
 
 ## When the webhook is dead
 
@@ -35,7 +41,7 @@ depend on the webhook; nor do rotations, Karpenter and ordinary work. A policy's
 not come back, for example because its namespace was deleted, this opens everything (an upgrade or installation brings the guard back):
 
 ```sh
-kubectl delete validatingwebhookconfiguration,mutatingwebhookconfiguration -l app.kubernetes.io/name=noderotation
+kubectl delete validatingwebhookconfiguration,mutatingwebhookconfiguration -l app.kubernetes.io/part-of=noderotation
 ```
 
 ## Values

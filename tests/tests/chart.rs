@@ -16,7 +16,7 @@ use noderotation_tests::world::{self, PATIENCE};
 use serde_json::{Value, json};
 
 /// Plausible sets of values.
-const SETS: [(&str, &[&str]); 11] = [
+const SETS: &[(&str, &[&str])] = &[
     ("defaults", &[]),
     ("without the webhook", &["webhook.enabled=false"]),
     ("the guard as a policy, too", &["guardPolicy.enabled=true"]),
@@ -32,7 +32,11 @@ const SETS: [(&str, &[&str]); 11] = [
     ),
     (
         "a Secret of the user's",
-        &["webhook.certificate.mode=secret", "webhook.certificate.secretName=tls", "webhook.certificate.caBundle=PEM"],
+        &[
+            "webhook.certificate.mode=secret",
+            "webhook.certificate.secretName=tls",
+            "webhook.certificate.caBundle=-----BEGIN CERTIFICATE-----",
+        ],
     ),
     (
         "everything that watches",
@@ -78,6 +82,7 @@ const SETS: [(&str, &[&str]); 11] = [
             "controller.ports.http=9080",
         ],
     ),
+    ("as other charts have it", COMMON),
     (
         "small",
         &[
@@ -91,10 +96,35 @@ const SETS: [(&str, &[&str]); 11] = [
     ),
 ];
 
+/// What people are used to set in other charts.
+const COMMON: &[&str] = &[
+    "commonLabels.team=a",
+    "controller.podLabels.team=b",
+    "placeholder.labels.cost=c",
+    r"placeholder.annotations.example\.com/mesh=off",
+    "placeholder.imagePullSecrets={pull}",
+    "placeholder.priority=-100",
+    "global.imageRegistry=registry.example",
+    "global.imagePullSecrets[0]=pull",
+    "global.imagePullSecrets[1].name=pull",
+    "controller.imagePullSecrets={pull}",
+    "controller.priorityClassName=system-cluster-critical",
+    "webhook.topologySpreadConstraints[0].maxSkew=1",
+    "webhook.topologySpreadConstraints[0].topologyKey=topology.kubernetes.io/zone",
+    "webhook.topologySpreadConstraints[0].whenUnsatisfiable=DoNotSchedule",
+    "controller.extraEnv[0].name=NODEROTATION_WORKERS",
+    "controller.extraEnv[0].value=a",
+    "controller.livenessProbe=null",
+    "webhook.hostNetwork=true",
+    "serviceMonitor.enabled=true",
+    "serviceMonitor.namespace=default",
+    "serviceMonitor.scrapeTimeout=5s",
+];
+
 const DIGEST: &str = "controller.image.digest=sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// Values that must be refused, and a part of the message.
-const WRONG: [(&str, &str); 10] = [
+const WRONG: &[(&str, &str)] = &[
     ("webhook.staticPools=maybe", "/webhook/staticPools"),
     ("webhok.enabled=false", "webhok"),
     ("controller.replicas=0", "/controller/replicas"),
@@ -105,6 +135,19 @@ const WRONG: [(&str, &str); 10] = [
     ("controller.image.digest=latest", "/controller/image/digest"),
     ("controller.readinessProbe.exec.command[0]=true", "/controller/readinessProbe"),
     ("networkPolicy.apiServers[0]=api.example.com", "/networkPolicy/apiServers/0"),
+    ("networkPolicy.apiServers[0]=:/1", "/networkPolicy/apiServers/0"),
+    ("nameOverride=nodeRotation", "/nameOverride"),
+    ("fullnameOverride=a.b", "/fullnameOverride"),
+    ("webhook.podAnnotations.seconds=86400", "/webhook/podAnnotations/seconds"),
+    (r"controller.podLabels.app\.kubernetes\.io/name=x", "/controller/podLabels"),
+    ("controller.livenessProbe.httpGet.port=1", "/controller/livenessProbe/httpGet"),
+    (
+        "webhook.certificate.mode=secret,webhook.certificate.secretName=s,webhook.certificate.caBundle=LS0tLS1CRUdJTg==",
+        "in PEM",
+    ),
+    ("webhook.service.port=8080", "webhook.service.port and webhook.service.httpPort are both 8080"),
+    ("webhook.ports.https=8080", "webhook.ports.https and webhook.ports.http are both 8080"),
+    ("controller.serviceAccountName=x,webhook.serviceAccountName=x", "are both \"x\""),
 ];
 
 fn set_flags(values: &[&str]) -> Vec<String> {
@@ -250,6 +293,82 @@ fn only_where_a_cluster_is_seen_is_the_cleanup_rendered() {
 }
 
 #[test]
+fn what_people_are_used_to_set_reaches_its_objects() {
+    let flags = set_flags(COMMON);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(WITH_THE_CLUSTERS_APIS).collect();
+    let objects = documents(&rendered(&flags).unwrap());
+    for object in objects.iter().filter(|o| o["kind"] != "CustomResourceDefinition") {
+        assert_eq!(object["metadata"]["labels"]["team"], "a", "{} {}", object["kind"], object["metadata"]["name"]);
+        assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/part-of"], "noderotation");
+    }
+    let template = |kind: &str, name: &str| one(&objects, kind, name)["spec"]["template"].clone();
+    let (controller, webhook) = (template("Deployment", "-controller"), template("Deployment", "-webhook"));
+    let (cleanup, test) = (template("Job", "-cleanup"), template("Job", "-test"));
+    for pod in [&controller, &cleanup, &test] {
+        assert_eq!(pod["metadata"]["labels"]["team"], "b", "{pod}");
+        assert_eq!(pod["spec"]["imagePullSecrets"], json!([{"name": "pull"}]), "{pod}");
+    }
+    // else a new version of the chart could not be applied
+    assert!(
+        test["metadata"]["labels"]["helm.sh/chart"].is_null()
+            && cleanup["metadata"]["labels"]["helm.sh/chart"].is_null()
+    );
+    assert_eq!(webhook["metadata"]["labels"]["team"], "a");
+    assert_eq!(controller["spec"]["priorityClassName"], "system-cluster-critical");
+    assert_eq!(webhook["spec"]["topologySpreadConstraints"][0]["topologyKey"], "topology.kubernetes.io/zone");
+    assert_eq!(
+        webhook["spec"]["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"]["app.kubernetes.io/component"],
+        "webhook"
+    );
+    assert_eq!(test["spec"]["containers"][0]["image"], "registry.example/busybox:1.37");
+    let container = &controller["spec"]["containers"][0];
+    assert_eq!(container["livenessProbe"], json!({"httpGet": {"path": "/healthz", "port": "http"}}));
+    assert!(container["env"].as_array().unwrap().contains(&json!({"name": "NODEROTATION_WORKERS", "value": "a"})));
+    let args = container["args"].as_array().unwrap();
+    for arg in [
+        "--priority-class=noderotation-placeholder-100",
+        "--placeholder-image=registry.example/pause:3.10",
+        "--placeholder-pull-secrets=pull",
+        r#"--placeholder-labels={"cost":"c","team":"a"}"#,
+        r#"--placeholder-annotations={"example.com/mesh":"off"}"#,
+    ] {
+        assert!(args.contains(&json!(arg)), "{arg} {args:?}");
+    }
+    let class = objects.iter().find(|o| o["kind"] == "PriorityClass").unwrap();
+    assert_eq!((&class["metadata"]["name"], &class["value"]), (&json!("noderotation-placeholder-100"), &json!(-100)));
+    // with two Pods on two nodes, nothing else could be rolled out
+    let strategy = &one(&objects, "Deployment", "-webhook")["spec"]["strategy"];
+    assert_eq!(strategy, &json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}));
+    let monitor = one(&objects, "ServiceMonitor", "noderotation");
+    assert_eq!(monitor["metadata"]["namespace"], "default");
+    assert_eq!(monitor["spec"]["namespaceSelector"], json!({"matchNames": [NAMESPACE]}));
+    assert_eq!(monitor["spec"]["endpoints"][0]["scrapeTimeout"], "5s");
+}
+
+/// An umbrella chart may call it anything.
+#[test]
+fn an_alias_makes_names_of_objects() {
+    for (alias, name) in
+        [("noderotation", "noderotation"), ("nodeRotation", "node-rotation"), ("node_rotation", "node-rotation")]
+    {
+        let folder = std::env::temp_dir().join(format!("noderotation-{alias}-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("charts")).unwrap();
+        changed_chart(&folder.join("charts"), &[]);
+        let dependency = format!("{{name: noderotation, version: '>=0.1.0-0', alias: {alias}}}");
+        let chart = format!("{{apiVersion: v2, name: umbrella, version: 1.0.0, dependencies: [{dependency}]}}");
+        std::fs::write(folder.join("Chart.yaml"), chart).unwrap();
+        let mut helm = Command::new(programs::build().unwrap().path("helm"));
+        let output = helm.args(["template", "umbrella", "--namespace", NAMESPACE]).arg(&folder).output().unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+        assert!(output.status.success(), "{alias}: {}", String::from_utf8_lossy(&output.stderr));
+        let objects = documents(&String::from_utf8_lossy(&output.stdout));
+        let names: Vec<_> =
+            objects.iter().filter(|o| o["kind"] == "Deployment").map(|o| &o["metadata"]["name"]).collect();
+        assert_eq!(names, [&json!(format!("{name}-controller")), &json!(format!("{name}-webhook"))]);
+    }
+}
+
+#[test]
 fn accounts_images_ports_and_probes_are_what_the_values_say() {
     let (_, values) = SETS.iter().find(|(what, _)| what.starts_with("accounts")).unwrap();
     let flags = set_flags(values);
@@ -272,8 +391,8 @@ fn accounts_images_ports_and_probes_are_what_the_values_say() {
     assert_eq!(controller["securityContext"]["fsGroup"], 2000);
     assert_eq!(controller["securityContext"]["runAsNonRoot"], true);
     let arguments = |pod: &Value| pod["containers"][0]["args"].to_string();
-    assert!(arguments(&controller).contains("--listen=0.0.0.0:9080"), "{controller}");
-    for argument in ["--listen=0.0.0.0:9444", "--health-listen=0.0.0.0:9081", "--controller-account=rotator"] {
+    assert!(arguments(&controller).contains("--listen=[::]:9080"), "{controller}");
+    for argument in ["--listen=[::]:9444", "--health-listen=[::]:9081", "--controller-account=rotator"] {
         assert!(arguments(&webhook).contains(argument), "{argument}: {webhook}");
     }
     assert_eq!(

@@ -25,11 +25,11 @@ pub struct Args {
     pub controller_account: String,
 
     /// Address on which admission is served, over TLS.
-    #[arg(long, env = "NODEROTATION_LISTEN", default_value = "0.0.0.0:8443")]
+    #[arg(long, env = "NODEROTATION_LISTEN", default_value = "[::]:8443")]
     pub listen: SocketAddr,
 
     /// Address on which /healthz, /readyz and /metrics are served, without TLS.
-    #[arg(long, env = "NODEROTATION_HEALTH_LISTEN", default_value = "0.0.0.0:8080")]
+    #[arg(long, env = "NODEROTATION_HEALTH_LISTEN", default_value = "[::]:8080")]
     pub health_listen: SocketAddr,
 
     /// Time zone of windows that name none; if unset, such windows are refused.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -27,7 +27,6 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::Error;
 use crate::limits::Limits;
 
 /// The bytes of a request's head, and of a body that hyper holds before we take it. An API server's head has about 500.
@@ -58,11 +57,6 @@ fn enter(progress: &Progress, phase: Phase) {
     progress.send_replace((phase, Instant::now()));
 }
 
-/// Binds the address on which admission is served.
-pub async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
-    TcpListener::bind(address).await.map_err(|source| Error::Bind { address, source })
-}
-
 /// Serves over TLS until it is told to close. `certificates` is asked at each handshake.
 pub struct Server {
     routes: Router,
@@ -88,7 +82,7 @@ impl Server {
                 () = self.closing.cancelled() => return,
             };
             match accepted {
-                Ok((stream, peer)) => self.accept(stream, peer.ip(), tls.clone()),
+                Ok((stream, peer)) => self.accept(stream, peer.ip().to_canonical(), tls.clone()),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(ACCEPT_AGAIN).await;

@@ -1,8 +1,5 @@
 //! Why the webhook cannot start, go on, or answer a review with a verdict.
 
-use std::io;
-use std::net::SocketAddr;
-
 use jiff::SignedDuration;
 use noderotation_cluster::error::with_causes;
 use noderotation_shared::admission::messages::cut;
@@ -48,14 +45,6 @@ pub enum Error {
         instead: String,
     },
 
-    /// The address of `--listen` is in use, or is not an address of this machine.
-    #[error("--listen {address} cannot be bound; choose another address or stop the program that listens there")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// What the kernel answered.
-        source: io::Error,
-    },
     /// A watch returned, although it should run until the process stops. Holds the plural of the resource.
     #[error("the watch of {0} ended although it should run until the process stops")]
     WatchEnded(&'static str),

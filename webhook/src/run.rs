@@ -12,7 +12,7 @@ use noderotation_cluster::api::Api;
 use noderotation_cluster::client::connect;
 use noderotation_cluster::objects::Cached;
 use noderotation_cluster::watch::{EventHandler, ListWatch, reflect};
-use noderotation_process::http::{Health, serve as serve_health};
+use noderotation_process::http::{Health, listen, serve as serve_health};
 use noderotation_process::tasks::{Tasks, describe, or_stopped, wait_for_signal};
 use noderotation_shared::objects::PolicyObject;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +21,7 @@ use tracing::{error, info};
 use crate::Error;
 use crate::args::{Args, CertificateArg};
 use crate::caches::{Caches, PoolObject};
-use crate::connections::{Server, listen};
+use crate::connections::Server;
 use crate::handlers::{Handlers, VerdictOptions};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -71,7 +71,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let live = Box::new(Api::new(client, LIVE_RATE.0, LIVE_RATE.1, metrics.client_metrics.clone()));
     let service = Service::new(Handlers { caches: caches.clone(), options }, live, metrics.clone(), limits);
     let server = Server::new(routes(service), limits);
-    let listener = listen(args.listen).await?;
+    let listener = listen("--listen", args.listen).await?;
     let serving = server.clone().serve(listener, resolver.clone());
     tasks.spawn(async move {
         serving.await;

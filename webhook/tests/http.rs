@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use noderotation_certs::cert_resolver::CertResolver;
 use noderotation_certs::issue;
 use noderotation_webhook::body::LARGEST_BODY;
-use noderotation_webhook::connections::{self, listen};
+use noderotation_webhook::connections;
 use noderotation_webhook::limits::Limits;
 use noderotation_webhook::metrics::Metrics;
 use noderotation_webhook::serve::{Service, routes};
@@ -44,7 +44,7 @@ impl Server {
             handlers(&[policy("w-api", &json!({"w": "api"}))], &[pool("api", &json!({"w": "api"}))], options());
         let metrics = Arc::new(Metrics::new(Arc::default()));
         let service = Service::new(handlers, Box::new(Nothing), metrics.clone(), limits);
-        let listener = listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = connections::Server::new(routes(service), limits);
         tokio::spawn(server.clone().serve(listener, resolver));

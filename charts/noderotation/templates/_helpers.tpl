@@ -1,5 +1,5 @@
 {{- define "noderotation.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" }}
+{{- .Values.nameOverride | default (.Chart.Name | kebabcase) | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "noderotation.fullname" -}}
@@ -13,9 +13,31 @@
 {{- define "noderotation.labels" -}}
 app.kubernetes.io/name: {{ include "noderotation.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/part-of: noderotation
 app.kubernetes.io/version: {{ include "noderotation.labelValue" .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ include "noderotation.labelValue" (printf "%s-%s" .Chart.Name .Chart.Version) }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* Of the Pods of one program: root, what selects them, and the program's values. */}}
+{{- define "noderotation.podMetadata" -}}
+labels:
+  {{- .selector | nindent 2 }}
+  {{- with merge (dict) .values.podLabels (.root.Values.commonLabels | default dict) }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .values.podAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* Of the Pods of a Job, which a new version of the chart must be able to apply: no label of it changes. */}}
+{{- define "noderotation.jobMetadata" -}}
+{{- $selector := printf "app.kubernetes.io/name: %s\napp.kubernetes.io/instance: %s\napp.kubernetes.io/component: %s" (include "noderotation.name" .root) .root.Release.Name .component }}
+{{- include "noderotation.podMetadata" (dict "root" .root "selector" $selector "values" .root.Values.controller) }}
 {{- end }}
 
 {{- /* A version may have a +, and be longer than a label value. */}}
@@ -42,13 +64,30 @@ helm.sh/chart: {{ include "noderotation.labelValue" (printf "%s-%s" .Chart.Name 
 {{- end }}
 {{- end }}
 
-{{- /* The Secrets of the program and those of all charts; a global one may be a mere name. */}}
+{{- /* An image that stands as one text, from global.imageRegistry where that is set: its own registry, if it names one, is left out. */}}
+{{- define "noderotation.plainImage" -}}
+{{- $registry := (.root.Values.global).imageRegistry }}
+{{- $first := splitList "/" .image | first }}
+{{- $hasRegistry := and (contains "/" .image) (or (contains "." $first) (contains ":" $first) (eq $first "localhost")) }}
+{{- if empty $registry -}}
+{{ .image }}
+{{- else -}}
+{{ printf "%s/%s" $registry ($hasRegistry | ternary (trimPrefix (printf "%s/" $first) .image) .image) }}
+{{- end }}
+{{- end }}
+
+{{- /* A PriorityClass cannot change its value, so that another value makes another class. */}}
+{{- define "noderotation.placeholderClass" -}}
+{{ include "noderotation.fullname" . }}-placeholder{{ eq (int .Values.placeholder.priority) -10 | ternary "" (printf "%d" (int .Values.placeholder.priority)) }}
+{{- end }}
+
+{{- /* The Secrets of the program and those of all charts; each may be a mere name. */}}
 {{- define "noderotation.imagePullSecrets" -}}
 {{- $secrets := list }}
 {{- range concat (((.root.Values.global).imagePullSecrets) | default list) .secrets }}
 {{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) }}
 {{- end }}
-{{- with $secrets }}
+{{- with $secrets | uniq }}
 imagePullSecrets: {{- toYaml . | nindent 0 }}
 {{- end }}
 {{- end }}
@@ -151,19 +190,30 @@ label at all, and are not looked at further. */}}
 {{ include "noderotation.pairs" . }}.exists(p, p[0] != p[1] && {{ include "noderotation.ownKeys" "p" }}.exists(k, {{ include "noderotation.guarded" . }} && p[0][?k] != p[1][?k]))
 {{- end }}
 
+{{- /* Of a program's values, of its own Pods unless they say otherwise; where none are given, its Pods prefer nodes of their own. */}}
 {{- define "noderotation.topologySpread" -}}
-- maxSkew: 1
-  topologyKey: kubernetes.io/hostname
-  whenUnsatisfiable: ScheduleAnyway
-  labelSelector:
-    matchLabels: {{- . | nindent 6 }}
+{{- $own := dict "labelSelector" (dict "matchLabels" (fromYaml .selector)) }}
+{{- $preferred := dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway" }}
+{{- $constraints := list }}
+{{- range .values.topologySpreadConstraints | default (list $preferred) }}
+{{- $constraints = append $constraints (merge (dict) . $own) }}
+{{- end }}
+{{- toYaml $constraints }}
+{{- end }}
+
+{{- /* The CA of mode secret, in base64. */}}
+{{- define "noderotation.caBundle" -}}
+{{- if not (contains "-----BEGIN CERTIFICATE-----" .) }}
+{{- fail "webhook.certificate.caBundle: with mode secret, write the CA certificate in PEM, from -----BEGIN CERTIFICATE----- on; what kubectl shows of a Secret is base64 of that" }}
+{{- end }}
+{{- . | b64enc }}
 {{- end }}
 
 {{- define "noderotation.clientConfig" -}}
 clientConfig:
   service: {namespace: {{ .root.Release.Namespace }}, name: {{ include "noderotation.webhook" .root }}, port: {{ .root.Values.webhook.service.port }}, path: {{ .path }}}
   {{- if eq .root.Values.webhook.certificate.mode "secret" }}
-  caBundle: {{ required "webhook.certificate.caBundle is required with mode secret" .root.Values.webhook.certificate.caBundle | b64enc }}
+  caBundle: {{ include "noderotation.caBundle" .root.Values.webhook.certificate.caBundle }}
   {{- end }}
 sideEffects: None
 admissionReviewVersions: [v1]

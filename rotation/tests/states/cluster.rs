@@ -147,7 +147,12 @@ impl Cluster {
             nodes: self.nodes.iter().map(|(name, n)| (name.as_str().into(), Arc::new(n.clone()))).collect(),
             stale: self.stale,
             live: LiveKnowledge::default(),
-            settings: Arc::new(Settings { namespace: "ns".into(), priority_class: "pc".into(), image: "pause".into() }),
+            settings: Arc::new(Settings {
+                namespace: "ns".into(),
+                priority_class: "pc".into(),
+                image: "pause".into(),
+                ..Settings::default()
+            }),
         }
     }
 

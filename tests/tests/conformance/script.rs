@@ -167,6 +167,7 @@ impl Memory {
                 namespace: noderotation_tests::product::NAMESPACE.into(),
                 priority_class: "noderotation-placeholder".into(),
                 image: "pause".into(),
+                ..Settings::default()
             },
         })
         .unwrap()
