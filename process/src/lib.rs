@@ -21,7 +21,7 @@
 //!     install_tls_provider()?;
 //!     let (stop, mut tasks) = (CancellationToken::new(), Tasks::new());
 //!     let health = Health::new(|| "# EOF\n".to_owned());
-//!     tasks.spawn(serve("--listen", "0.0.0.0:8080".parse()?, health.clone()));
+//!     tasks.spawn(serve("--listen", "[::]:8080".parse()?, health.clone()));
 //!     tasks.spawn(wait_for_signal(stop.clone()));
 //!     health.set_ready(true);
 //!     tokio::select! {
