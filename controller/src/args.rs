@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, env = "NODEROTATION_PLACEHOLDER_PULL_SECRETS", value_delimiter = ',')]
     pub placeholder_pull_secrets: Vec<String>,
 
-    /// Where /healthz, /readyz and /metrics are served; [::] is every address, IPv4 and IPv6.
+    /// Where /healthz, /readyz and /metrics are served; the default is every address, IPv4 and IPv6.
     #[arg(long, env = "NODEROTATION_LISTEN", default_value = "[::]:8080")]
     pub listen: SocketAddr,
 
