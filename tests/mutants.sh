@@ -36,7 +36,7 @@ judge() {
     # fewer histories for each mutant: what only one in thousands of them shows is `make simulate`'s
     NODEROTATION_ROTATIONS=${NODEROTATION_ROTATIONS:-300} \
         CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target} \
-        cargo mutants --package "noderotation-$crate" --test-package "$tests" --output "$reports" \
+        cargo mutants --jobs "${MUTANTS_JOBS:-1}" --package "noderotation-$crate" --test-package "$tests" --output "$reports" \
         --iterate --profile mutants --baseline skip --timeout 60 --build-timeout 300 --no-times --colors never "$@" -- --locked || code=$?
     # 2: some survived; 3: some ran into the time limit, which is as good as caught
     ((code == 0 || code == 2 || code == 3)) || exit "$code"
