@@ -8,6 +8,7 @@ use noderotation_shared::keys::{self, Carrier, Owner};
 use noderotation_tests::Product;
 use noderotation_tests::ask::{APPLY, Asker, CLAIMS, JSON, MERGE, POOLS, STRATEGIC, claim, pool};
 use noderotation_tests::product::{ACCOUNT, NAMESPACE};
+use noderotation_tests::world::PATIENCE;
 use serde_json::{Value, json};
 
 const NODES: &str = "/api/v1/nodes";
@@ -349,6 +350,13 @@ async fn everything_else_is_free(actors: &Actors) {
         }
         // an object that is being deleted is free
         fine(&actors.admin.delete(&path).await);
+        // a write begins with the object in the API server's cache, and asks about that one as well if it is an older one
+        let cached = format!("{path}?resourceVersion=0");
+        let is_shown = async || {
+            let deleted = !actors.admin.get(&cached).await.body["metadata"]["deletionTimestamp"].is_null();
+            Ok(deleted.then_some(()))
+        };
+        actors.product.rig.wait("the deletion to be shown", PATIENCE, is_shown).await.unwrap();
         fine(
             &actors.admin.merge(&path, &json!({"metadata": {"annotations": {keys_of(kind.carrier)[0].1: null}}})).await,
         );
