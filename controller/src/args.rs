@@ -118,7 +118,7 @@ pub type FurtherKeys = BTreeMap<String, String>;
 fn further_keys(text: &str) -> Result<FurtherKeys, String> {
     let keys: FurtherKeys = serde_json::from_str(text)
         .map_err(|error| format!("write a JSON object of strings such as {{\"team\": \"a\"}}: {error}"))?;
-    let is_taken = |key: &&String| keys::ALL.iter().any(|own| own.name == **key) || key.starts_with(KARPENTER);
+    let is_taken = |key: &&String| [keys::PREFIX, KARPENTER].iter().any(|prefix| key.starts_with(prefix));
     match keys.keys().find(is_taken) {
         Some(key) => Err(format!("{key}: noderotation sets this key itself; leave it out")),
         None => Ok(keys),
