@@ -15,14 +15,12 @@ VERSION=27.1.0
 ALLOWED=tests/mutants-accepted.txt
 CRATES=(rotation shared cluster controller webhook certs)
 
-# the crates whose tests run a crate's code beside its own
+# the other crates whose tests run a crate's code; empty where there is none
 judges() {
     case $1 in
     rotation) echo noderotation-simulator,noderotation-controller ;;
     shared) echo noderotation-rotation,noderotation-webhook,noderotation-cli ;;
     cluster) echo noderotation-controller ;;
-    controller) echo noderotation-controller ;;
-    webhook) echo noderotation-webhook ;;
     certs) echo noderotation-webhook ;;
     esac
 }
@@ -54,7 +52,7 @@ try_crate() {
     shift 2
     mkdir -p "$reports"
     judge "$crate" "$reports" "noderotation-$crate" "$@"
-    if [[ $(judges "$crate") != noderotation-$crate && -s $reports/mutants.out/missed.txt ]]; then
+    if [[ -n $(judges "$crate") && -s $reports/mutants.out/missed.txt ]]; then
         judge "$crate" "$reports" "$(judges "$crate")" "$@"
     fi
 }

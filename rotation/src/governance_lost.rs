@@ -39,15 +39,15 @@ pub(crate) fn roll_back(ctx: &Context<'_>, claim: &str, why: String) -> Option<S
         return cleanup;
     }
     let own = world.anchored().filter(|c| c.pool == world.pool.meta.name);
-    let is_undone = |claim: &NodeClaim| match claim.state(true) {
+    let can_be_undone = |claim: &NodeClaim| match claim.state(true) {
         RotationState::Pending => true,
         RotationState::Draining => claim.meta.deleted.is_none(),
         _ => false,
     };
-    if let Some(pending) = own.filter(|claim| is_undone(claim)) {
+    if let Some(claim) = own.filter(|claim| can_be_undone(claim)) {
         // else it would be in flight without an anchor, and be told as a failure
         let cleared = [(STATE, None), (STARTED_AT, None), (SURGE_CLAIM, None), (ROTATE, None)];
-        return Some(act("lost-claim", claim_patch(pending, cleared), Vec::new()));
+        return Some(act("lost-claim", claim_patch(claim, cleared), Vec::new()));
     }
     let claim = own.map_or_else(|| ClaimId::gone(claim), |own| ClaimId::of(own));
     release(ctx, claim, why)

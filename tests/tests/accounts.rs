@@ -66,14 +66,13 @@ async fn bare() -> (Product, Asker) {
 async fn a_token_of_the_controller_opens_no_node() {
     let (product, admin) = bare().await;
     let thief = Asker(product.controller_client().await.unwrap());
+    let refused = async |attempts, part: &str| all_refused(&product.rig, &thief, attempts, part).await;
     let none = json!({});
     let create = |what, spec: Value, container: Value| {
         attempt(what, "POST", PODS, "application/json", placeholder(&spec, &container))
     };
     let priority = "has the PriorityClass noderotation-placeholder";
-    all_refused(
-        &product.rig,
-        &thief,
+    refused(
         vec![
             create(
                 "a Pod that preempts",
@@ -87,9 +86,7 @@ async fn a_token_of_the_controller_opens_no_node() {
     .await;
     let host = json!([{"name": "host", "hostPath": {"path": "/"}}]);
     let token = json!([{"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}]);
-    all_refused(
-        &product.rig,
-        &thief,
+    refused(
         vec![
             create("the node's network", json!({"hostNetwork": true}), none.clone()),
             create("the node's processes", json!({"hostPID": true}), none.clone()),
@@ -106,9 +103,7 @@ async fn a_token_of_the_controller_opens_no_node() {
         context[field] = value;
         json!({"securityContext": context})
     };
-    all_refused(
-        &product.rig,
-        &thief,
+    refused(
         vec![
             create("root", secured("runAsUser", json!(0)), none.clone()),
             create("perhaps root", secured("runAsNonRoot", json!(false)), none.clone()),
@@ -125,9 +120,7 @@ async fn a_token_of_the_controller_opens_no_node() {
     )
     .await;
     let command = json!({"exec": {"command": ["sh", "-c", "id"]}});
-    all_refused(
-        &product.rig,
-        &thief,
+    refused(
         vec![
             create("privileged", none.clone(), json!({"securityContext": {"privileged": true}})),
             create(
@@ -153,21 +146,14 @@ async fn a_token_of_the_controller_opens_no_node() {
     .await;
     let mut endpoint = placeholder(&none, &none);
     endpoint["metadata"]["labels"]["app.kubernetes.io/component"] = json!("webhook");
-    all_refused(
-        &product.rig,
-        &thief,
-        vec![attempt("an endpoint of the webhook", "POST", PODS, "application/json", endpoint)],
-        "no endpoint",
-    )
-    .await;
+    refused(vec![attempt("an endpoint of the webhook", "POST", PODS, "application/json", endpoint)], "no endpoint")
+        .await;
     let mut unlabelled = placeholder(&none, &none);
     unlabelled["metadata"]["labels"] = json!({});
     let mut webhook = unlabelled.clone();
     webhook["metadata"] = json!({"name": "webhook-0", "namespace": NAMESPACE});
     done("the webhook's Pod", &admin.create(PODS, &webhook).await);
-    all_refused(
-        &product.rig,
-        &thief,
+    refused(
         vec![
             attempt("a Pod that is no placeholder", "POST", PODS, "application/json", unlabelled),
             attempt("the webhook's Pod", "DELETE", format!("{PODS}/webhook-0"), "application/json", json!({})),
@@ -183,9 +169,7 @@ async fn a_token_of_the_controller_opens_no_node() {
     });
     done("node", &admin.create(NODES, &control_plane).await);
     let node = |what, patch: Value| attempt(what, "PATCH", format!("{NODES}/control-plane"), MERGE, patch);
-    all_refused(
-        &product.rig,
-        &thief,
+    refused(
         vec![
             node("an untaint", json!({"spec": {"taints": null}})),
             node("a taint", json!({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}})),
@@ -197,9 +181,7 @@ async fn a_token_of_the_controller_opens_no_node() {
         "unschedulable only",
     )
     .await;
-    all_refused(
-        &product.rig,
-        &thief,
+    refused(
         vec![
             node("an annotation", json!({"metadata": {"annotations": {"c": "e"}}})),
             node("a new annotation", json!({"metadata": {"annotations": {"x": "y"}}})),
@@ -217,9 +199,7 @@ async fn a_token_of_the_controller_opens_no_node() {
     done("claim", &admin.create(CLAIMS, &api_1).await);
     let of_pool = |what, patch: Value| attempt(what, "PATCH", format!("{POOLS}/api"), MERGE, patch);
     let of_claim = |what, patch: Value| attempt(what, "PATCH", format!("{CLAIMS}/api-1"), MERGE, patch);
-    all_refused(
-        &product.rig,
-        &thief,
+    refused(
         vec![
             of_pool("a pool's spec", json!({"spec": {"template": {"spec": {"expireAfter": "1h"}}}})),
             of_pool("a pool's label", json!({"metadata": {"labels": {"a": null}}})),
@@ -229,9 +209,7 @@ async fn a_token_of_the_controller_opens_no_node() {
         "never changes spec",
     )
     .await;
-    all_refused(
-        &product.rig,
-        &thief,
+    refused(
         vec![
             of_pool("a pool's annotation", json!({"metadata": {"annotations": {"c": "e"}}})),
             of_claim("a claim's annotation", json!({"metadata": {"annotations": {"karpenter.sh/x": "y"}}})),
@@ -246,9 +224,7 @@ async fn a_token_of_the_controller_opens_no_node() {
         .chain([("z".to_owned(), json!("\"noderotation.io/x"))])
         .collect();
     done("many", &admin.merge(&format!("{NODES}/control-plane"), &json!({"metadata": {"annotations": many}})).await);
-    all_refused(
-        &product.rig,
-        &thief,
+    refused(
         vec![
             node("one of many annotations", json!({"metadata": {"annotations": {"k19999": "x"}}})),
             node("the last of many", json!({"metadata": {"annotations": {"z": "x"}}})),
@@ -292,14 +268,13 @@ async fn a_token_of_the_webhook_hooks_nothing_else() {
     let (product, admin) = bare().await;
     let config = product.rig.kubeconfig_for(NAMESPACE, WEBHOOK_ACCOUNT).await.unwrap();
     let thief = Asker(Rig::client_of(&config).await.unwrap());
+    let refused = async |attempts, part: &str| all_refused(&product.rig, &thief, attempts, part).await;
     let hook = admin.get(HOOKS).await.body["webhooks"][0].clone();
     let patch = |what, operation: Value| attempt(what, "PATCH", HOOKS, JSON, json!([operation]));
     let secrets = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["secrets"]});
     let mut further = hook.clone();
     further["name"] = json!("further.noderotation.io");
-    all_refused(
-        &product.rig,
-        &thief,
+    refused(
         vec![
             patch("a rule for Secrets", json!({"op": "add", "path": "/webhooks/0/rules/-", "value": secrets})),
             patch("no conditions", json!({"op": "remove", "path": "/webhooks/0/matchConditions"})),
@@ -334,9 +309,7 @@ async fn a_token_of_the_webhook_hooks_nothing_else() {
     };
     let token = "kubernetes.io/service-account-token";
     done("the Secret's end", &admin.delete(&format!("{SECRETS}/noderotation-webhook")).await);
-    all_refused(
-        &product.rig,
-        &thief,
+    refused(
         vec![
             attempt(
                 "a token of the controller",

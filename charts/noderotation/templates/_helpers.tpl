@@ -40,6 +40,14 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- include "noderotation.podMetadata" (dict "root" .root "selector" $selector "values" .root.Values.controller) }}
 {{- end }}
 
+{{- /* A probe of a path that the program serves, with what the values say about its times. */}}
+{{- define "noderotation.probe" -}}
+httpGet: {path: {{ .path }}, port: http}
+{{- with .values }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- /* A version may have a +, and be longer than a label value. */}}
 {{- define "noderotation.labelValue" -}}
 {{ . | replace "+" "_" | trunc 63 | trimAll "-_." }}
