@@ -88,8 +88,9 @@ impl Cleanup {
     }
 }
 
-/// An error while this Deployment exists: then the release was not uninstalled, and its state is in use.
-async fn refuse_while_deployed(api: &Api, namespace: &str, deployment: &str) -> anyhow::Result<()> {
+/// Fails while this Deployment exists: then its release was not uninstalled, and what the cleanup would remove is in use. Fails
+/// as well where that cannot be told.
+pub async fn refuse_while_deployed(api: &Api, namespace: &str, deployment: &str) -> anyhow::Result<()> {
     #[derive(Deserialize)]
     struct Deployed {
         metadata: ObjectMeta,

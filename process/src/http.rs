@@ -35,13 +35,16 @@ impl Health {
 /// Listens on an address; `flag` is the command-line flag that names it, for the message of [`Error::Bind`]. On `[::]` the
 /// kernel accepts IPv4 and IPv6; a node without IPv6 gets `0.0.0.0`.
 pub async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {
-    let bound = match TcpListener::bind(address).await {
+    bind_any(address, TcpListener::bind).await.map_err(|source| Error::Bind { flag, address, source })
+}
+
+async fn bind_any<T>(address: SocketAddr, bind: impl AsyncFn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
+    match bind(address).await {
         Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && is_without_ipv6(&error) => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+            bind((Ipv4Addr::UNSPECIFIED, address.port()).into()).await
         }
         bound => bound,
-    };
-    bound.map_err(|source| Error::Bind { flag, address, source })
+    }
 }
 
 /// Not what would fail with IPv4 alike.
@@ -77,6 +80,23 @@ async fn metrics(State(health): State<Arc<Health>>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As on a node whose kernel has no IPv6, or whose other program has the port.
+    #[tokio::test]
+    async fn only_where_there_is_no_ipv6_is_ipv4_alone_served() {
+        let bound = async |address: &str, error: io::ErrorKind| {
+            let bind = async |to: SocketAddr| if to.is_ipv6() { Err(error.into()) } else { Ok(to.to_string()) };
+            bind_any(address.parse().unwrap(), bind).await.map_err(|error| error.kind())
+        };
+        for missing in [io::ErrorKind::AddrNotAvailable, io::ErrorKind::Unsupported, io::ErrorKind::Other] {
+            assert_eq!(bound("[::]:8080", missing).await.as_deref(), Ok("0.0.0.0:8080"));
+            assert_eq!(bound("[::1]:8080", missing).await, Err(missing), "asked for by its address");
+        }
+        for taken in [io::ErrorKind::AddrInUse, io::ErrorKind::PermissionDenied] {
+            assert_eq!(bound("[::]:8080", taken).await, Err(taken));
+        }
+        assert_eq!(bound("127.0.0.1:8080", io::ErrorKind::Other).await.as_deref(), Ok("127.0.0.1:8080"));
+    }
 
     #[tokio::test]
     async fn both_families_are_served_and_an_address_in_use_is_told() {

@@ -99,6 +99,23 @@ mod tests {
         assert_eq!(running(owned_by("ReplicaSet")), Role::Moves);
         let pinned = json!({"containers": [], "nodeSelector": {"kubernetes.io/hostname": "h"}});
         assert_eq!(role_of(json!({}), pinned, "Running"), Role::Pinned);
+        let by_label = |operator: &str| json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": operator, "values": ["h"]}]});
+        let by_name = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["h"]}]});
+        let elsewhere = json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]});
+        for (terms, expected) in [
+            (json!([by_label("In")]), Role::Pinned),
+            (json!([by_name]), Role::Pinned),
+            (json!([by_label("In"), by_name]), Role::Pinned),
+            // terms are alternatives: by the other one it can move
+            (json!([by_label("In"), elsewhere]), Role::Moves),
+            (json!([elsewhere]), Role::Moves),
+            (json!([by_label("NotIn")]), Role::Moves),
+            (json!([]), Role::Moves),
+        ] {
+            let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+            let spec = json!({"containers": [], "affinity": {"nodeAffinity": required}});
+            assert_eq!(role_of(json!({}), spec, "Running"), expected, "{terms}");
+        }
         let mirror = json!({"annotations": {"kubernetes.io/config.mirror": "x"}});
         assert_eq!(
             running(mirror),

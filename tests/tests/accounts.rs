@@ -1,6 +1,8 @@
 //! What a thief of an account's token can do, with its real rights: no more than `docs/security.md` says.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::too_many_lines, missing_docs)]
 
+use std::collections::BTreeSet;
+
 use noderotation_rig::Rig;
 use noderotation_rig::cluster::Reply;
 use noderotation_shared::keys;
@@ -39,8 +41,12 @@ fn attempt(
 async fn all_refused(rig: &Rig, who: &Asker, attempts: Vec<Attempt>, part: &str) {
     let refused = |reply: &Reply| reply.code == 403 && reply.message().contains(part);
     if let Some(Attempt { what, method, path, content, body }) = attempts.first() {
-        let path = format!("{path}?dryRun=All");
-        rig.wait(what, PATIENCE, async || Ok(refused(&who.ask(method, &path, content, body).await).then_some(())))
+        let (path, mut body) = (format!("{path}?dryRun=All"), body.clone());
+        if *method == "DELETE" {
+            // a deletion that has a body takes its options from there alone
+            body["dryRun"] = json!(["All"]);
+        }
+        rig.wait(what, PATIENCE, async || Ok(refused(&who.ask(method, &path, content, &body).await).then_some(())))
             .await
             .unwrap();
     }
@@ -90,6 +96,9 @@ async fn a_token_of_the_controller_opens_no_node() {
         vec![
             create("the node's network", json!({"hostNetwork": true}), none.clone()),
             create("the node's processes", json!({"hostPID": true}), none.clone()),
+            create("the node's messages", json!({"hostIPC": true}), none.clone()),
+            create("a device", json!({"resourceClaims": [{"name": "c", "resourceClaimName": "gpu"}]}), none.clone()),
+            create("the account of the webhook", json!({"serviceAccountName": WEBHOOK_ACCOUNT}), none.clone()),
             create("the node's files", json!({"volumes": host}), none.clone()),
             create("a token in a volume", json!({"volumes": token}), none.clone()),
             create("a token", json!({"automountServiceAccountToken": true}), none.clone()),
@@ -120,9 +129,28 @@ async fn a_token_of_the_controller_opens_no_node() {
     )
     .await;
     let command = json!({"exec": {"command": ["sh", "-c", "id"]}});
+    let confined = |field: &str, value: Value| {
+        let mut context = json!({"allowPrivilegeEscalation": false});
+        context[field] = value;
+        json!({"securityContext": context})
+    };
+    let confined_container =
+        |name: &str| json!({"name": name, "image": "i", "securityContext": {"allowPrivilegeEscalation": false}});
     refused(
         vec![
             create("privileged", none.clone(), json!({"securityContext": {"privileged": true}})),
+            create("escalation", none.clone(), confined("allowPrivilegeEscalation", json!(true))),
+            create("perhaps root", none.clone(), confined("runAsNonRoot", json!(false))),
+            create("root", none.clone(), confined("runAsUser", json!(0))),
+            create("/proc", none.clone(), confined("procMount", json!("Default"))),
+            create("another SELinux type", none.clone(), confined("seLinuxOptions", json!({"type": "spc_t"}))),
+            create("no AppArmor", none.clone(), confined("appArmorProfile", json!({"type": "Unconfined"}))),
+            create("every system call", none.clone(), confined("seccompProfile", json!({"type": "Unconfined"}))),
+            create(
+                "a second container",
+                json!({"containers": [confined_container("a"), confined_container("b")]}),
+                none.clone(),
+            ),
             create(
                 "a capability",
                 none.clone(),
@@ -134,6 +162,12 @@ async fn a_token_of_the_controller_opens_no_node() {
             create("a request of the kubelet", none.clone(), json!({"readinessProbe": {"tcpSocket": {"port": 80}}})),
             create("another one", none.clone(), json!({"livenessProbe": {"tcpSocket": {"port": 80}}})),
             create("environment", none.clone(), json!({"env": [{"name": "A", "value": "b"}]})),
+            create(
+                "the webhook's key",
+                none.clone(),
+                json!({"envFrom": [{"secretRef": {"name": "noderotation-webhook"}}]}),
+            ),
+            create("a command at its start", none.clone(), json!({"lifecycle": {"postStart": command}})),
             create(
                 "an init container",
                 json!({"initContainers": [{"name": "i", "image": "i", "securityContext": {"privileged": true}}]}),
@@ -294,10 +328,40 @@ async fn a_token_of_the_webhook_hooks_nothing_else() {
             ),
             patch("another policy", json!({"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"})),
             patch("a label", json!({"op": "add", "path": "/metadata/labels/x", "value": "y"})),
+            patch("an annotation", json!({"op": "add", "path": "/metadata/annotations/x", "value": "y"})),
+            patch("a finalizer", json!({"op": "add", "path": "/metadata/finalizers", "value": ["example.com/hold"]})),
+            patch("more patience", json!({"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 30})),
+            patch(
+                "other objects",
+                json!({"op": "replace", "path": "/webhooks/0/objectSelector", "value": {"matchLabels": {"a": "b"}}}),
+            ),
+            patch("another name", json!({"op": "replace", "path": "/webhooks/0/name", "value": "x.noderotation.io"})),
+            patch(
+                "other versions of reviews",
+                json!({"op": "add", "path": "/webhooks/0/admissionReviewVersions/-", "value": "v1beta1"}),
+            ),
+            patch("exact versions", json!({"op": "replace", "path": "/webhooks/0/matchPolicy", "value": "Exact"})),
+            patch("side effects", json!({"op": "replace", "path": "/webhooks/0/sideEffects", "value": "NoneOnDryRun"})),
         ],
         "caBundle of its own webhooks",
     )
     .await;
+    // every field of a webhook is among these attempts, so that a condition that forgets one fails here
+    let fields: BTreeSet<&str> = hook.as_object().unwrap().keys().map(String::as_str).collect();
+    let tried = BTreeSet::from([
+        "admissionReviewVersions",
+        "clientConfig",
+        "failurePolicy",
+        "matchConditions",
+        "matchPolicy",
+        "name",
+        "namespaceSelector",
+        "objectSelector",
+        "rules",
+        "sideEffects",
+        "timeoutSeconds",
+    ]);
+    assert_eq!(fields, tried);
     let bundle = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": hook["clientConfig"]["caBundle"]}]);
     done("caBundle", &thief.ask("PATCH", HOOKS, JSON, &bundle).await);
 
@@ -323,6 +387,17 @@ async fn a_token_of_the_webhook_hooks_nothing_else() {
         "the Secret noderotation-webhook",
     )
     .await;
+    // the running webhook may have been faster
+    let created = thief.create(SECRETS, &secret("noderotation-webhook", "kubernetes.io/tls")).await;
+    assert!([201, 409].contains(&created.code), "{:?}", created.body);
+    let fixed = attempt(
+        "no more certificates",
+        "PATCH",
+        format!("{SECRETS}/noderotation-webhook"),
+        MERGE,
+        json!({"immutable": true}),
+    );
+    refused(vec![fixed], "never makes it immutable").await;
 }
 
 /// The account that exists while `helm uninstall` removes what the controller has written.

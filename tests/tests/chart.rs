@@ -339,6 +339,13 @@ fn what_people_are_used_to_set_reaches_its_objects() {
     // with two Pods on two nodes, nothing else could be rolled out
     let strategy = &one(&objects, "Deployment", "-webhook")["spec"]["strategy"];
     assert_eq!(strategy, &json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}));
+    for (name, component) in [("-controller", "controller"), ("-webhook", "webhook")] {
+        let spec = &one(&objects, "PodDisruptionBudget", name)["spec"];
+        // a minimum would hold every drain of a release with one replica
+        assert_eq!((&spec["maxUnavailable"], &spec["minAvailable"]), (&json!(1), &Value::Null));
+        assert_eq!(spec["unhealthyPodEvictionPolicy"], "AlwaysAllow");
+        assert_eq!(spec["selector"]["matchLabels"]["app.kubernetes.io/component"], component);
+    }
     let monitor = one(&objects, "ServiceMonitor", "noderotation");
     assert_eq!(monitor["metadata"]["namespace"], "default");
     assert_eq!(monitor["spec"]["namespaceSelector"], json!({"matchNames": [NAMESPACE]}));

@@ -69,3 +69,36 @@ async fn observe(caches: &Caches, live: &dyn LiveReader, kind: Kind, name: &str)
         tracing::warn!(object = %kind.named(name), error, "what was just admitted cannot be read; judging without it");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use noderotation_cluster::objects::Cached as _;
+    use noderotation_shared::objects::PolicyObject;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// An API server that accepts and never answers.
+    struct Silent;
+
+    impl LiveReader for Silent {
+        fn read<'a>(&'a self, _: Kind, _: &'a str) -> BoxFuture<'a, Result<Option<String>, Error>> {
+            Box::pin(futures::future::pending())
+        }
+    }
+
+    /// The API server gives up on a webhook after `timeoutSeconds`, and refuses the write: a review must not wait that long.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_api_server_holds_a_review_for_300_ms_at_most() {
+        let caches = Caches::default();
+        let text = r#"{"metadata":{"name":"a","uid":"a"},"spec":{"nodePoolSelector":{}}}"#;
+        let admitted = PolicyObject::read(text).unwrap().parsed;
+        caches.remember_policy(&admitted);
+        let concern = Concern { selectors: admitted.selector.iter().cloned().collect(), ..Concern::default() };
+        let began = Instant::now();
+        settle(&caches, &concern, &Silent).await;
+        assert_eq!(began.elapsed(), Duration::from_millis(300));
+        settle(&caches, &Concern::default(), &Silent).await;
+        assert_eq!(began.elapsed(), Duration::from_millis(300), "what does not matter is not read");
+    }
+}

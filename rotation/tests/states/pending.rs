@@ -5,7 +5,7 @@ use noderotation_rotation::announcement::Announcement;
 use noderotation_rotation::pass::PassEnd;
 use noderotation_rotation::reason::Reason;
 use noderotation_shared::keys;
-use noderotation_shared::objects::Node;
+use noderotation_shared::objects::{Node, NodeClaim};
 
 use crate::cluster::*;
 
@@ -60,31 +60,68 @@ fn a_claim_that_drains_without_its_anchor_holds_what_is_pending() {
     assert!(c.claims["old"].meta.deleted.is_some());
 }
 
+/// Every row of `surge::obstacle`, and every state of the placeholder before it: each alone holds the attempt, and is told.
 #[test]
 fn readiness_is_judged_on_the_host() {
-    let reason = |change: &dyn Fn(&mut Cluster)| {
+    type Change = fn(&mut Cluster);
+    let of_node: [(&str, Change); 5] = [
+        ("is not Ready", |c| host(c).ready = false),
+        ("is not initialized", |c| host(c).initialized = false),
+        ("is unschedulable", |c| host(c).unschedulable = true),
+        ("is being disrupted", |c| host(c).disrupted = true),
+        ("belongs to another NodePool", |c| host(c).pool = "other".into()),
+    ];
+    let of_others: [(&str, Change); 5] = [
+        // a kubelet can label its Node with any pool; the NodeClaim it cannot write
+        ("has no NodeClaim of this NodePool that names it", |c| drop(c.claims.remove("new"))),
+        ("has no NodeClaim of this NodePool that names it", |c| claim_of_host(c).pool = "other".into()),
+        ("has no NodeClaim of this NodePool that names it", |c| claim_of_host(c).node = "node-else".into()),
+        ("is Pending", |c| c.placeholder.as_mut().unwrap().phase = "Pending".into()),
+        ("candidate's own", |c| c.placeholder.as_mut().unwrap().node = "node-old".into()),
+    ];
+    let rows = of_node.into_iter().map(|row| (row, true)).chain(of_others.into_iter().map(|row| (row, false)));
+    for ((why, change), is_late) in rows {
         let mut c = Cluster::new(&spec());
         c.provisions = false;
         c.run();
         c.provide();
+        let (started_at, told, cached) = (c.mark("old", keys::STARTED_AT), c.told.len(), c.world());
         change(&mut c);
-        let decision = c.after(5).run();
-        assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("pending"), "crossed: {:?}", decision.report.reasons);
-        decision
-            .report
-            .reasons
-            .iter()
-            .find_map(|n| if let Reason::AwaitingSurge { why, .. } = n { Some(why.clone()) } else { None })
-            .unwrap_or_default()
-    };
-    let host = |c: &mut Cluster, change: &dyn Fn(&mut Node)| change(c.nodes.get_mut("node-new").unwrap());
-    assert!(reason(&|c| host(c, &|n| n.ready = false)).contains("not Ready"));
-    assert!(reason(&|c| host(c, &|n| n.initialized = false)).contains("not initialized"));
-    assert!(reason(&|c| host(c, &|n| n.unschedulable = true)).contains("unschedulable"));
-    assert!(reason(&|c| host(c, &|n| n.disrupted = true)).contains("disrupted"));
-    assert!(reason(&|c| host(c, &|n| n.pool = "other".into())).contains("another NodePool"));
-    assert!(reason(&|c| c.placeholder.as_mut().unwrap().phase = "Pending".into()).contains("is Pending"));
-    assert!(reason(&|c| c.placeholder.as_mut().unwrap().node = "node-old".into()).contains("candidate's own"));
+        c.after(5);
+        // what the watch has not told yet is seen by the live read
+        let reasons = if is_late { c.pass_over(cached, usize::MAX).unwrap() } else { c.run() }.report.reasons;
+        let is_told = |r: &Reason| matches!(r, Reason::AwaitingSurge { why: told, .. } if told.contains(why));
+        assert!(reasons.iter().any(is_told), "{why}: {reasons:?}");
+        assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("pending"), "{why}: crossed");
+        assert_eq!(c.mark("old", keys::STARTED_AT), started_at, "{why}: the attempt began anew");
+        assert_eq!(c.told.len(), told, "{why}: {:?}", c.told);
+        assert!(c.claims["old"].meta.deleted.is_none(), "{why}");
+    }
+}
+
+/// The placeholder goes where its host goes; another one asks for another node.
+#[test]
+fn a_host_that_leaves_is_replaced() {
+    let leaves: [fn(&mut Cluster); 2] =
+        [|c| host(c).meta.deleted = Some(c.now), |c| claim_of_host(c).meta.deleted = Some(c.now)];
+    for leave in leaves {
+        let mut c = Cluster::new(&spec());
+        c.provisions = false;
+        c.run();
+        c.provide();
+        leave(&mut c);
+        c.after(5).run();
+        assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("pending"), "crossed");
+        assert_eq!(c.placeholder.as_ref().map(|p| &*p.node), Some(""), "another one, not placed yet: {:?}", c.done);
+    }
+}
+
+fn host(c: &mut Cluster) -> &mut Node {
+    c.nodes.get_mut("node-new").unwrap()
+}
+
+fn claim_of_host(c: &mut Cluster) -> &mut NodeClaim {
+    c.claims.get_mut("new").unwrap()
 }
 
 /// Being unschedulable is how a placeholder asks Karpenter for a node; only one that still is after the time in which a
