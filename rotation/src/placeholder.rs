@@ -224,6 +224,8 @@ fn tolerations(pool: &NodePool) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
+    use noderotation_shared::objects::Taint;
+
     use super::*;
 
     // Texts as Karpenter writes them, and as somebody else might.
@@ -278,7 +280,10 @@ mod tests {
             (r("Gt", &["4"]), "4", false),
             (r("Gte", &["4"]), "4", true),
             (r("Lt", &["4"]), "3", true),
+            (r("Lt", &["4"]), "4", false),
+            (r("Lte", &["4"]), "4", true),
             (r("Lte", &["4"]), "5", false),
+            (r("Gte", &["4"]), "3", false),
             (r("Gt", &["four"]), "5", false),
             (r("Fits", &["4"]), "4", false),
         ] {
@@ -319,6 +324,134 @@ mod tests {
         assert_eq!((&labels["team"], &labels[keys::SURGE_FOR]), (&json!("a"), &json!(name("c"))));
         assert_eq!(annotations, &json!({"mesh": "off", keys::SURGE_FOR: "c", keys::DO_NOT_DISRUPT: "true"}));
         assert_eq!(pod["spec"]["imagePullSecrets"], json!([{"name": "pull"}]));
+    }
+
+    /// Every field of §9.1 and §9.2, written by hand: what Karpenter and the scheduler read decides where the new node is.
+    #[test]
+    #[expect(clippy::too_many_lines, reason = "one Pod, all its fields")]
+    fn the_pod_is_what_the_specification_says() {
+        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let load = NodeLoad {
+            labels: BTreeMap::from([
+                label(keys::ZONE, "a"),
+                label(keys::HOSTNAME, "old"),
+                label(keys::KARPENTER_NODEPOOL, "api"),
+                label("size", "2"),
+                label("disk", "ssd"),
+            ]),
+            requirements: BTreeMap::from([("family".to_owned(), vec!["c7".to_owned(), "m7".to_owned()])]),
+            ..NodeLoad::default()
+        };
+        let requirement = |key: &str, values: &[&str]| Requirement {
+            key: key.into(),
+            operator: "In".into(),
+            values: values.iter().map(|v| (*v).to_owned()).collect(),
+        };
+        let mut pool = NodePool {
+            // of another key: it narrows nothing but its own
+            requirements: vec![requirement("family", &["m7", "r7"]), requirement("disk", &["hdd"])],
+            taints: vec![Taint { key: "team".into(), value: "a".into(), effect: "NoSchedule".into() }],
+            ..NodePool::default()
+        };
+        pool.meta.name = "api".into();
+        let spec = json!({
+            "nodePoolSelector": {},
+            "maintenanceWindows": [{"timezone": "UTC", "days": ["Mon"], "start": "01:00", "end": "02:00"}],
+            "surge": {"matchNodeRequirements": {
+                // a hostname and the pool's label are never copied; the pool no longer offers `ssd`; `absent` is on no node
+                "required": [keys::ZONE, keys::HOSTNAME, keys::KARPENTER_NODEPOOL, "family", "disk", "absent"],
+                "preferred": ["size", keys::HOSTNAME, "absent"],
+            }},
+        });
+        let surge = noderotation_shared::policy::Policy::from_json(&spec).unwrap().surge;
+        let amount =
+            |name: &str, text: &str| (name.to_owned(), noderotation_shared::quantity::Quantity::parse(text).unwrap());
+        let requests: Resources = [
+            amount("cpu", "1500m"),
+            amount("memory", "2Gi"),
+            amount("example.com/gpu", "1"),
+            amount("hugepages-2Mi", "4Mi"),
+            amount("ephemeral-storage", "0"),
+        ]
+        .into_iter()
+        .collect();
+        let avoid: Vec<String> = (0..EXCLUDED_HOSTS + 5).map(|n| format!("host-{n}")).collect();
+        let settings = Settings {
+            namespace: "ns".into(),
+            priority_class: "low".into(),
+            image: "pause:1".into(),
+            ..Settings::default()
+        };
+        let plan = |pool: &NodePool, avoid: &[String], bound: SignedDuration| {
+            let plan = Plan {
+                claim: "c",
+                pool,
+                surge: &surge,
+                load: &load,
+                requests: &requests,
+                avoid,
+                bound,
+                settings: &settings,
+            };
+            pod(&plan).unwrap()
+        };
+        let made = plan(&pool, &avoid, SignedDuration::from_secs(4_500));
+        let name = "surge-c-2e7d2c03a9507ae2";
+        let is_in = |key: &str, values: &[&str]| json!({"key": key, "operator": "In", "values": values});
+        let (required, preferred) = (
+            json!([
+                is_in("karpenter.sh/nodepool", &["api"]),
+                is_in("family", &["m7"]),
+                is_in("topology.kubernetes.io/zone", &["a"])
+            ]),
+            json!([
+                {"weight": 1, "preference": {"matchExpressions": [is_in("size", &["2"])]}},
+                {"weight": 100, "preference": {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": avoid[..EXCLUDED_HOSTS]}]}},
+            ]),
+        );
+        let expected = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": name, "namespace": "ns",
+                "labels": {"noderotation.io/surge-for": name, "karpenter.sh/nodepool": "api"},
+                "annotations": {"noderotation.io/surge-for": "c", "karpenter.sh/do-not-disrupt": "true"},
+            },
+            "spec": {
+                "activeDeadlineSeconds": 4_500,
+                "affinity": {"nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": required}]},
+                    "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+                }},
+                "automountServiceAccountToken": false, "enableServiceLinks": false,
+                "containers": [{
+                    "name": "pause", "image": "pause:1",
+                    "resources": {
+                        "requests": {"cpu": "1500m", "memory": "2Gi", "example.com/gpu": "1", "hugepages-2Mi": "4Mi"},
+                        "limits": {"example.com/gpu": "1", "hugepages-2Mi": "4Mi"},
+                    },
+                    "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": true},
+                }],
+                "imagePullSecrets": [], "preemptionPolicy": "Never", "priorityClassName": "low", "restartPolicy": "Always",
+                "securityContext": {"runAsNonRoot": true, "runAsUser": 65535, "runAsGroup": 65535, "seccompProfile": {"type": "RuntimeDefault"}},
+                "terminationGracePeriodSeconds": 0,
+                "tolerations": [{"key": "team", "operator": "Equal", "value": "a", "effect": "NoSchedule"}],
+            },
+        });
+        assert_eq!(made, expected);
+
+        // a Pod needs a second at least, and 2³¹−1 at most; a label has 63 characters at most
+        for (bound, seconds) in [(0, 1), (i64::from(i32::MAX) + 1, i64::from(i32::MAX))] {
+            let made = plan(&pool, &[], SignedDuration::from_secs(bound));
+            assert_eq!(made["spec"]["activeDeadlineSeconds"], seconds);
+            let preferred =
+                &made["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
+            assert_eq!(preferred.as_array().map(Vec::len), Some(1), "nothing to avoid");
+        }
+        for (length, is_label) in [(63, true), (64, false)] {
+            pool.meta.name = "p".repeat(length).into();
+            let made = plan(&pool, &[], SignedDuration::from_secs(60));
+            assert_eq!(made["metadata"]["labels"].get(keys::KARPENTER_NODEPOOL).is_some(), is_label);
+        }
     }
 
     #[test]

@@ -9,12 +9,12 @@ use noderotation_shared::feasibility::Code;
 use noderotation_shared::governance::Ungoverned;
 use noderotation_shared::kind::Kind;
 use noderotation_shared::selection::Ineligible;
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::announcement::ClaimId;
 
 /// One reason. Its name is the variant's, by which it is told once; [`fmt::Display`] says it in a sentence.
-#[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr)]
+#[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
 pub enum Reason {
     /// No policy governs the NodePool.
     Ungoverned(Ungoverned),

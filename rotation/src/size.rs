@@ -241,4 +241,71 @@ mod tests {
         load.moving = Resources::default();
         assert_eq!(size(&load, true).requests, Resources::default());
     }
+
+    #[test]
+    fn what_a_resize_has_given_counts_where_it_is_more() {
+        for (asked, given, of, want) in
+            [("1", "2", "a", "2"), ("2", "1", "a", "2"), ("1", "2", "b", "1"), ("1", "2", "i", "1")]
+        {
+            let spec = json!({"containers": [{"name": "a", "resources": cpu(asked)}]});
+            let status = json!({"containerStatuses": [{"name": of, "image": "i", "imageID": "i", "ready": true, "restartCount": 0, "resources": cpu(given)}]});
+            let pod =
+                serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec, "status": status})).unwrap();
+            assert_eq!(requests(&pod).get("cpu"), Quantity::parse(want).unwrap(), "{asked} {given} {of}");
+        }
+    }
+
+    /// Only what must move needs room; what each DaemonSet brings along is left out of the limit.
+    #[test]
+    fn each_role_is_counted_once_and_moving_volumes_are_named() {
+        let volumes = json!([
+            {"name": "data", "persistentVolumeClaim": {"claimName": "disk"}},
+            {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+            {"name": "config", "configMap": {"name": "c"}},
+        ]);
+        let of =
+            |amount: &str| pod(json!({"containers": [{"name": "a", "resources": cpu(amount)}], "volumes": volumes}));
+        let mut load = NodeLoad::default();
+        assert_eq!(load.count(&of("1"), Role::Moves), ["disk", "p-scratch"]);
+        assert_eq!(load.count(&of("2"), Role::Moves).len(), 2);
+        assert_eq!((load.pods, load.moving.get("cpu")), (2, Quantity::parse("3").unwrap()));
+        assert_eq!(load.count(&of("500m"), Role::Daemon), [""; 0]);
+        for role in [Role::Finished, Role::Static, Role::Placeholder, Role::Pinned] {
+            assert_eq!(load.count(&of("8"), role), [""; 0], "{role:?}");
+        }
+        assert_eq!((load.pods, load.moving.get("cpu")), (2, Quantity::parse("3").unwrap()));
+        assert_eq!(load.daemons.get("cpu"), Quantity::parse("500m").unwrap());
+        assert_eq!(load.count(&serde_json::from_value(json!({"metadata": {}})).unwrap(), Role::Moves), [""; 0]);
+    }
+
+    /// A cut of exactly 10 % is within the band.
+    #[test]
+    fn the_band_of_a_cut() {
+        for (wanted, cut) in [
+            ("4", None),
+            ("4100m", Some(EventReason::SurgeClamped)),
+            ("4444m", Some(EventReason::SurgeClamped)),
+            ("4445m", Some(EventReason::SurgeClampBandExceeded)),
+            ("5", Some(EventReason::SurgeClampBandExceeded)),
+        ] {
+            let load = NodeLoad {
+                allocatable: Some(amounts(&[("cpu", "4")])),
+                moving: amounts(&[("cpu", wanted)]),
+                pods: 1,
+                ..NodeLoad::default()
+            };
+            let sized = size(&load, false);
+            assert_eq!(sized.clamps.iter().map(|(reason, _)| *reason).next(), cut, "{wanted}");
+            assert_eq!(sized.requests, amounts(&[("cpu", "4")]), "{wanted}");
+        }
+        let exact = NodeLoad {
+            allocatable: Some(amounts(&[("cpu", "9")])),
+            moving: amounts(&[("cpu", "10")]),
+            pods: 1,
+            ..NodeLoad::default()
+        };
+        assert_eq!(size(&exact, false).clamps.first().map(|(reason, _)| *reason), Some(EventReason::SurgeClamped));
+        let unknown = NodeLoad { allocatable: None, ..exact };
+        assert_eq!(size(&unknown, true), Size { requests: amounts(&[("cpu", "10")]), clamps: Vec::new() });
+    }
 }

@@ -143,3 +143,145 @@ impl WorkQueue {
         self.keys.is_empty() && self.due.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// The name that is handed out at this second, how many seconds after its time, and whether by the clock alone.
+    fn taken(queue: &mut WorkQueue, seconds: u64) -> Option<(Arc<str>, u64, bool)> {
+        queue.take(at(seconds)).ok().map(|work| (work.key, work.waited.as_secs(), work.timed))
+    }
+
+    /// The second at which the next name is due, where none is now.
+    fn next(queue: &mut WorkQueue, seconds: u64) -> Option<f64> {
+        queue.take(at(seconds)).err().flatten().map(|due| due.as_secs_f64())
+    }
+
+    fn key(name: &str) -> Arc<str> {
+        name.into()
+    }
+
+    #[test]
+    fn a_name_is_handed_out_once_and_the_earliest_first() {
+        let mut queue = WorkQueue::default();
+        assert_eq!(queue.take(at(0)), Err(None));
+        queue.trigger("b", at(10));
+        queue.trigger("a", at(12));
+        queue.trigger("b", at(13));
+        assert_eq!((queue.depth(at(11)), queue.depth(at(13))), (1, 2));
+        assert_eq!(taken(&mut queue, 15), Some((key("b"), 5, false)));
+        assert_eq!(taken(&mut queue, 15), Some((key("a"), 3, false)));
+        assert_eq!(queue.take(at(15)), Err(None), "both are worked on");
+        assert!(!queue.is_empty());
+        for name in ["a", "b"] {
+            queue.forget(&key(name), at(15));
+        }
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn after_a_success_it_is_due_at_its_time_or_by_a_trigger_before() {
+        let mut queue = WorkQueue::default();
+        queue.trigger("a", at(0));
+        taken(&mut queue, 0).unwrap();
+        queue.done(&key("a"), End::Success(at(300)), at(1), 0.0);
+        assert_eq!(next(&mut queue, 299), Some(300.0));
+        assert_eq!(taken(&mut queue, 300), Some((key("a"), 0, true)), "by the clock alone");
+        queue.done(&key("a"), End::Success(at(600)), at(301), 0.0);
+        queue.trigger("a", at(400));
+        assert_eq!(taken(&mut queue, 400), Some((key("a"), 0, false)));
+        queue.done(&key("a"), End::Success(at(401)), at(401), 0.0);
+        assert_eq!(taken(&mut queue, 401), Some((key("a"), 0, false)), "due at once, so nobody waited for the clock");
+        queue.done(&key("a"), End::Success(at(900)), at(402), 0.0);
+        assert_eq!((next(&mut queue, 600), queue.depth(at(899))), (Some(900.0), 0), "no earlier time is left over");
+    }
+
+    #[test]
+    fn what_is_triggered_while_it_is_worked_on_is_due_once_more() {
+        let mut queue = WorkQueue::default();
+        for (end, due) in [(End::Success(at(300)), 2.0), (End::Again, 2.0), (End::Failed(None), 2.5)] {
+            queue.trigger("a", at(0));
+            taken(&mut queue, 0).unwrap();
+            queue.trigger("a", at(1));
+            assert_eq!(queue.take(at(1)), Err(None), "never by two workers at a time");
+            queue.done(&key("a"), end, at(2), 0.0);
+            let is_now = queue.take(at(2)).map(|work| work.timed);
+            if due > 2.0 {
+                assert_eq!(
+                    is_now,
+                    Err(Some(Duration::from_secs_f64(due))),
+                    "a failure backs off, whatever happens meanwhile"
+                );
+            } else {
+                assert_eq!(is_now, Ok(false), "{end:?}");
+                queue.done(&key("a"), End::Success(at(300)), at(3), 0.0);
+                assert_eq!(next(&mut queue, 3), Some(300.0), "{end:?}: only once more");
+            }
+            queue.forget(&key("a"), at(3));
+            assert!(queue.is_empty());
+        }
+    }
+
+    /// `min(1 s · 2ⁿ, 2 min)` with its lower half at a spread of 0 (§8).
+    #[test]
+    fn failures_back_off_and_a_success_resets_that() {
+        let mut queue = WorkQueue::default();
+        let mut now = 0;
+        let mut fails = |queue: &mut WorkQueue, end: End, after: f64| {
+            queue.trigger("a", at(now));
+            taken(queue, now).unwrap();
+            queue.done(&key("a"), end, at(now), 0.0);
+            if after > 0.0 {
+                assert_eq!(next(queue, now), Some(at(now).as_secs_f64() + after));
+            }
+            now += 1_000;
+        };
+        for after in [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0] {
+            fails(&mut queue, End::Failed(None), after);
+        }
+        fails(&mut queue, End::Failed(Some(at(90))), 90.0);
+        fails(&mut queue, End::Failed(Some(at(30))), 60.0);
+        fails(&mut queue, End::Success(at(1_000_000)), 0.0);
+        fails(&mut queue, End::Failed(None), 0.5);
+    }
+
+    #[test]
+    fn conflicts_are_tried_again_at_once_and_back_off_from_the_fifth_on() {
+        let mut queue = WorkQueue::default();
+        queue.trigger("a", at(0));
+        for _ in 0..2 {
+            for after in [0.0, 0.0, 0.0, 0.0, 0.5, 1.0, 2.0] {
+                assert_eq!(taken(&mut queue, 1_000).map(|(_, _, timed)| timed), Some(false));
+                queue.done(&key("a"), End::Again, at(1_000), 0.0);
+                if after > 0.0 {
+                    assert_eq!(next(&mut queue, 1_000), Some(1_000.0 + after));
+                    queue.trigger("a", at(1_000));
+                }
+            }
+            taken(&mut queue, 1_000).unwrap();
+            queue.done(&key("a"), End::Success(at(1_000)), at(1_000), 0.0);
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_leaves_nothing_unless_it_was_triggered_meanwhile() {
+        let mut queue = WorkQueue::default();
+        queue.trigger("a", at(0));
+        queue.forget(&key("a"), at(1));
+        assert!(queue.is_empty());
+        queue.trigger("a", at(2));
+        taken(&mut queue, 2).unwrap();
+        queue.trigger("a", at(3));
+        queue.forget(&key("a"), at(4));
+        assert_eq!(taken(&mut queue, 4), Some((key("a"), 0, false)));
+        queue.done(&key("b"), End::Again, at(4), 0.0);
+        queue.forget(&key("b"), at(4));
+        queue.forget(&key("a"), at(5));
+        assert!(queue.is_empty());
+    }
+}

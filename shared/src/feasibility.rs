@@ -30,7 +30,7 @@ const HARD_CAP: SignedDuration = SignedDuration::from_hours(21 * 24);
 
 /// The values that depend on a policy's schedule but not on the NodePool. They are expensive and change once a week, so
 /// callers compute them once per policy and week.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cadence {
     /// `P`, `D` and `gap` (§5.3).
     pub measures: Measures,

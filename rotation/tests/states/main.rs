@@ -3,7 +3,9 @@
 
 mod answers;
 mod any_world;
+mod caches;
 mod cluster;
+mod event_dedup;
 mod fallback;
 mod found_by_attack;
 mod orphans;
