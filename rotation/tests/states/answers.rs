@@ -3,6 +3,7 @@
 use noderotation_rotation::announcement::Announcement;
 use noderotation_rotation::pass::{Answer, ApiObject, MAX_CONFLICTS, Next, Pass, PassResult, Written};
 use noderotation_rotation::step::{Act, LiveRead};
+use noderotation_shared::governance::Ungoverned;
 use noderotation_shared::keys;
 use noderotation_shared::objects::NodePool;
 
@@ -112,6 +113,109 @@ fn conflicts_without_end_fail_the_pass() {
     assert!(!matches!(scene.pass.next(scene.cluster.now), Next::Done(_)), "the conflicts before it still count");
 }
 
+/// The same object, but another step: somebody else has stamped the window meanwhile.
+#[test]
+fn after_a_conflict_another_step_on_the_same_object_ends_the_pass() {
+    let mut scene = Scene::new();
+    scene.cluster = Cluster::new(&spec());
+    scene.pass = Pass::new(scene.cluster.world());
+    assert_eq!(scene.next_write().unwrap().name, "stamp-window");
+    scene.touch();
+    scene.cluster.set_pool(keys::WINDOW_OPENED_AT, NOW);
+    scene.answer(Written::Conflict);
+    assert_eq!(scene.next_write().unwrap_err(), PassResult::Conflict);
+}
+
+/// The same step, but of another object: somebody else has thawed the first Node meanwhile.
+#[test]
+fn after_a_conflict_the_same_step_on_another_object_ends_the_pass() {
+    let mut scene = Scene::new();
+    let c = &mut scene.cluster;
+    c.set_pool(keys::ACTIVE_ROTATION, "absent");
+    c.lost = Some(Ungoverned::NoMatch);
+    for node in ["node-old", "node-young"] {
+        c.set_node(node, keys::SURGE_FOR, "absent");
+    }
+    scene.pass = Pass::new(scene.cluster.world());
+    let answered = |scene: &mut Scene| loop {
+        match scene.pass.next(scene.cluster.now) {
+            Next::Read(LiveRead::NodeClaim(name)) => {
+                scene.pass.answered(&LiveRead::NodeClaim(name), Answer::NodeClaim(None));
+            }
+            Next::Read(LiveRead::Node(name)) => {
+                let node = scene.cluster.nodes.get(&name).cloned();
+                scene.pass.answered(&LiveRead::Node(name), Answer::Node(node));
+            }
+            Next::Read(read) => panic!("{read:?}"),
+            Next::Write(act) => return Ok(act.write.target().1.to_owned()),
+            Next::Done(end) => return Err(end.result),
+        }
+    };
+    let first = answered(&mut scene).unwrap();
+    let thawed = scene.cluster.nodes.get_mut(&first).unwrap();
+    thawed.meta.annotations = noderotation_shared::objects::Annotations::default();
+    scene.answer(Written::Conflict);
+    assert_eq!(answered(&mut scene), Err(PassResult::Conflict));
+}
+
+/// Whatever is written may be gone by then: the answer to the read behind it says so, and the pass goes on.
+#[test]
+fn a_write_to_a_node_or_a_placeholder_that_is_gone_is_gone_on_from() {
+    let begin = |lost: bool| {
+        let mut cluster = Cluster::new(&spec());
+        cluster.provisions = false;
+        cluster.run();
+        cluster.lost = lost.then_some(Ungoverned::NoMatch);
+        let pass = Pass::new(cluster.world());
+        (cluster, pass)
+    };
+    // what each write meets, by the name of its step
+    let drive = |cluster: &mut Cluster, pass: &mut Pass, meets: &dyn Fn(&mut Cluster, &Act) -> Option<Written>| {
+        let mut steps = Vec::new();
+        loop {
+            match pass.next(cluster.now) {
+                Next::Done(end) => return (steps, end.result),
+                Next::Read(read) => {
+                    let answer = cluster.answer(&read);
+                    pass.answered(&read, answer);
+                }
+                Next::Write(act) => {
+                    steps.push(act.name);
+                    let written = meets(cluster, &act)
+                        .unwrap_or_else(|| Written::Applied(cluster.apply(&act.write).map(Box::new)));
+                    pass.written(written);
+                }
+            }
+        }
+    };
+    let (mut cluster, mut pass) = begin(true);
+    let (steps, result) = drive(&mut cluster, &mut pass, &|cluster, act| {
+        match act.name {
+            "lost-placeholder" => cluster.placeholder = None,
+            "unprotect" => drop(cluster.nodes.remove("node-old")),
+            _ => return None,
+        }
+        Some(Written::NotFound)
+    });
+    assert_eq!(
+        (steps, result),
+        (vec!["lost-placeholder", "unprotect", "lost-claim", "lost-anchor"], PassResult::Success)
+    );
+    cluster.assert_clean();
+
+    // another replica has created it: a conflict, and it is taken for ours
+    let (mut cluster, _) = begin(false);
+    cluster.placeholder = None;
+    let mut pass = Pass::new(cluster.world());
+    let (steps, result) = drive(&mut cluster, &mut pass, &|cluster, act| {
+        (act.name == "placeholder").then(|| {
+            cluster.apply(&act.write);
+            Written::Conflict
+        })
+    });
+    assert_eq!((steps, result), (vec!["placeholder"], PassResult::Success));
+}
+
 #[test]
 fn an_unknown_write_that_has_landed_is_not_sent_again_and_not_announced() {
     let mut scene = Scene::new();
@@ -166,7 +270,7 @@ fn an_answer_to_another_question_fails_the_pass() {
 /// The process stood still behind a write, or its clock was set back: nothing more is decided on what the pass was given.
 #[test]
 fn a_pass_that_is_too_old_ends_and_its_pool_is_looked_at_again() {
-    for (seconds, ends) in [(119, false), (121, true), (-1, true)] {
+    for (seconds, ends) in [(119, false), (120, false), (121, true), (-1, true)] {
         let mut scene = Scene::new();
         scene.next_write().unwrap();
         scene.answer(scene.anchored());

@@ -206,7 +206,8 @@ impl Cluster {
         self.pass(usize::MAX).unwrap()
     }
 
-    fn answer(&self, read: &LiveRead) -> Answer {
+    /// What the API server answers to a live read.
+    pub fn answer(&self, read: &LiveRead) -> Answer {
         let placeholder = || self.placeholder.clone();
         match read {
             LiveRead::NodePool(_) => Answer::NodePool(Some(self.pool.clone())),
@@ -240,7 +241,7 @@ impl Cluster {
     }
 
     /// What the API server does with a write; the object as it is then.
-    fn apply(&mut self, write: &Write) -> Option<ApiObject> {
+    pub fn apply(&mut self, write: &Write) -> Option<ApiObject> {
         let version = self.next_version();
         match write {
             Write::Patch(patch) => {

@@ -17,3 +17,4 @@ mod taken_away;
 mod undrainable;
 mod whole_rotation;
 mod window_edge;
+mod world;

@@ -132,3 +132,61 @@ fn a_pause_is_over_at_its_end() {
         assert_eq!(c.pool.anchor(), Some("old"), "{key}");
     }
 }
+
+/// §9.4: what the limits leave, by resource; each limit alone can be short, and one that is exact is enough.
+#[test]
+fn headroom_is_judged_by_each_limited_resource() {
+    // two claims of 4 CPUs each; the placeholder requests 1
+    for (limits, expected) in [
+        ("cpu=9", "tight: cpu"),
+        ("cpu=8999m", "short: cpu wanted 1 remaining 999m limit 8999m"),
+        ("cpu=11999m", "tight: cpu"),
+        ("cpu=12", "enough"),
+        ("memory=1", "enough"),
+        ("nodes=3", "enough"),
+        ("nodes=2", "short: nodes wanted 1 remaining 0 limit 2"),
+        ("cpu=9,nodes=2", "short: nodes wanted 1 remaining 0 limit 2"),
+        ("cpu=12,memory=0,nodes=3", "enough"),
+    ] {
+        let mut c = Cluster::new(&spec());
+        c.provisions = false;
+        c.pool.limits = limits
+            .split(',')
+            .map(|limit| limit.split_once('=').unwrap())
+            .map(|(name, amount)| (name.to_owned(), Quantity::parse(amount).unwrap()))
+            .collect();
+        let reasons = c.one_pass(usize::MAX).unwrap().report.reasons;
+        let found = reasons.iter().find_map(|reason| match reason {
+            Reason::InsufficientHeadroom { resource, wanted, remaining, limit, .. } => {
+                Some(format!("short: {resource} wanted {wanted} remaining {remaining} limit {limit}"))
+            }
+            Reason::HeadroomTight { resource, capacity, .. } if capacity == "4" => Some(format!("tight: {resource}")),
+            _ => None,
+        });
+        assert_eq!(found.as_deref().unwrap_or("enough"), expected, "{limits}");
+        assert_eq!(c.placeholder.is_some(), !expected.starts_with("short"), "{limits}");
+    }
+    // what is being deleted takes no room any more
+    let mut c = Cluster::new(&spec());
+    c.provisions = false;
+    c.pool.limits = cpu("8");
+    c.claims.get_mut("young").unwrap().meta.deleted = Some(c.now);
+    c.run();
+    assert!(c.placeholder.is_some());
+}
+
+#[test]
+fn why_claims_are_not_eligible_is_counted() {
+    let mut c = Cluster::new(&spec());
+    for name in ["young", "younger"] {
+        let mut unready = claim(name, "2026-12-04T00:00:00Z");
+        unready.ready = false;
+        c.claims.insert(name.into(), unready);
+    }
+    c.claims.get_mut("old").unwrap().ready = false;
+    let counts = c.run().report.counts;
+    let ineligible: Vec<_> = counts.ineligible.iter().map(|(why, count)| (format!("{why:?}"), *count)).collect();
+    assert_eq!((counts.eligible, counts.in_backoff), (0, 0));
+    let expected = [("NotDue", 2), ("NotReady", 3), ("NoNode", 1)].map(|(why, count)| (why.to_owned(), count));
+    assert_eq!(ineligible, expected);
+}

@@ -108,3 +108,38 @@ fn governance_lost_after_the_deletion_leaves_the_drain_alone() {
     assert_eq!(c.done[before..], ["unprotect", "unprotect", "lost-anchor"]);
     assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("draining"));
 }
+
+/// Between two rotations nothing is in flight, but the pool bears the window's stamp, and perhaps what a crash has left.
+#[test]
+fn governance_lost_between_two_rotations_removes_what_is_left() {
+    let mut c = Cluster::new(&spec());
+    c.set_pool(keys::WINDOW_OPENED_AT, "2026-12-04T17:00:00Z");
+    c.set_pool(keys::SURGE_PATH, "absorbed");
+    c.set_pool(keys::LAST_ROTATION_AT, "2026-12-03T17:00:00Z");
+    c.lost = Some(Ungoverned::NoMatch);
+    c.run();
+    assert_eq!(c.done, ["forget-window"]);
+    c.assert_clean();
+    assert!(!c.pool.meta.annotations.has(keys::WINDOW_OPENED_AT));
+    assert!(c.pool.meta.annotations.has(keys::LAST_ROTATION_AT), "what has happened stays known");
+    c.run();
+    assert_eq!(c.done.len(), 1, "an unchanged world is not written");
+    let mut c = Cluster::new(&spec());
+    c.set_pool(keys::WINDOW_OPENED_AT, "2026-12-04T17:00:00Z");
+    c.pool.meta.deleted = Some(c.now);
+    c.lost = Some(Ungoverned::NoMatch);
+    c.run();
+    assert_eq!(c.done, [""; 0], "the pool is being deleted");
+}
+
+/// The claim of the anchor is gone when governance is lost: the event still says which one it was.
+#[test]
+fn governance_lost_names_a_claim_that_is_gone() {
+    let mut c = Cluster::new(&spec());
+    c.set_pool(keys::ACTIVE_ROTATION, "absent");
+    c.lost = Some(Ungoverned::NoMatch);
+    c.run();
+    assert_eq!(c.done, ["lost-anchor"]);
+    let [Announcement::GovernanceLost { claim, .. }] = c.told.as_slice() else { panic!("{:?}", c.told) };
+    assert_eq!((claim.name.as_str(), claim.uid.as_str()), ("absent", ""));
+}

@@ -61,3 +61,20 @@ fn a_window_is_settled_where_nothing_should_have_started() {
         assert!(is_missed(change), "{what} excuses nothing");
     }
 }
+
+/// An attempt that fails behind the window's end waits for its next one when the stamp is judged: work undone as well.
+#[test]
+fn a_claim_in_its_backoff_is_missed_too() {
+    let mut c = Cluster::new(&spec());
+    c.set_pool(keys::WINDOW_OPENED_AT, "2026-12-04T17:00:00Z");
+    c.set_claim("old", keys::STATE, "failed");
+    c.set_claim("old", keys::FAILED_AT, "2026-12-04T21:01:00Z");
+    c.set_claim("old", keys::RETRY_COUNT, "1");
+    c.now = at("2026-12-04T21:05:00Z");
+    c.run();
+    assert!(
+        matches!(c.told.as_slice(), [Announcement::WindowMissed { eligible: 0, in_backoff: 1, .. }]),
+        "{:?}",
+        c.told
+    );
+}
