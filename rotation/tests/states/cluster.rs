@@ -43,6 +43,8 @@ pub struct Cluster {
     pub claims: BTreeMap<String, NodeClaim>,
     pub nodes: BTreeMap<String, Node>,
     pub placeholder: Option<Placeholder>,
+    /// The last Pod that was created as a placeholder, as it was sent.
+    pub pod: Value,
     pub policy: Arc<Policy>,
     pub lost: Option<Ungoverned>,
     pub stale: bool,
@@ -113,6 +115,7 @@ impl Cluster {
             claims: claims.into_iter().map(|c| (c.meta.name.to_string(), c)).collect(),
             nodes: nodes.into_iter().map(|n| (n.meta.name.to_string(), n)).collect(),
             placeholder: None,
+            pod: Value::Null,
             policy: Arc::new(Policy::from_json(spec).unwrap()),
             lost: None,
             stale: false,
@@ -265,6 +268,7 @@ impl Cluster {
                 })
             }
             Write::CreatePlaceholder(pod) => {
+                self.pod = (**pod).clone();
                 let name = pod["metadata"]["name"].as_str().unwrap();
                 // an orphan of another claim may be there; the sweep's business
                 assert!(self.placeholder.as_ref().is_none_or(|p| *p.meta.name != *name));

@@ -152,6 +152,9 @@ fn a_surge_that_never_comes_is_rolled_back() {
     let mut launched = claim("new", "2026-12-04T18:00:02Z");
     launched.node = "".into();
     c.claims.insert("new".into(), launched);
+    c.now = at("2026-12-04T18:15:00Z");
+    c.run();
+    assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("pending"), "the timeout is over when it has passed");
     c.now = decision.wake_at.unwrap();
     c.run();
     c.assert_clean();
@@ -252,4 +255,80 @@ fn a_replacement_of_another_pool_is_not_taken_back() {
     assert_eq!(end.report.reasons.iter().filter(told).count(), 1, "{:?}", end.report.reasons);
     c.run();
     assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("failed"));
+}
+
+/// §9.1: the new node is none that is about to go itself; the candidate's own comes first, since the list is cut.
+#[test]
+fn hosts_that_are_due_themselves_are_avoided() {
+    let mut c = Cluster::new(&spec());
+    c.provisions = false;
+    // due as well, but later than `old`; of one that has no Node, and of one whose Node has no hostname, nothing is known
+    for name in ["also-due", "bare", "nameless"] {
+        c.claims.insert(name.into(), claim(name, "2026-11-22T01:00:00Z"));
+    }
+    c.nodes.insert("node-also-due".into(), node("node-also-due"));
+    c.nodes.insert("node-nameless".into(), Node { hostname: "".into(), ..node("node-nameless") });
+    c.run();
+    let terms = &c.pod["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
+    let avoided = &terms.as_array().unwrap().last().unwrap()["preference"]["matchExpressions"][0];
+    let expected = serde_json::json!(["node-old", "node-also-due"]);
+    assert_eq!((&avoided["operator"], &avoided["values"]), (&"NotIn".into(), &expected));
+}
+
+/// A placeholder that has ended reserves nothing any more: another one takes its place.
+#[test]
+fn a_placeholder_that_has_ended_is_replaced() {
+    for (phase, is_replaced) in [("Failed", true), ("Succeeded", true), ("Pending", false), ("Running", false)] {
+        let mut c = Cluster::new(&spec());
+        c.provisions = false;
+        c.run();
+        c.placeholder.as_mut().unwrap().phase = phase.into();
+        let before = c.done.len();
+        c.after(5).run();
+        let expected: &[&str] = if is_replaced { &["useless-placeholder", "placeholder"] } else { &[] };
+        assert_eq!(c.done[before..], *expected, "{phase}");
+    }
+}
+
+/// A claim that bears an instant and no state is in no attempt, whoever wrote it.
+#[test]
+fn an_attempt_begins_with_its_state() {
+    let mut c = Cluster::new(&spec());
+    c.provisions = false;
+    c.set_pool(keys::WINDOW_OPENED_AT, NOW);
+    c.set_pool(keys::ACTIVE_ROTATION, "old");
+    c.set_claim("old", keys::STARTED_AT, "2026-12-04T17:59:00Z");
+    c.run();
+    assert_eq!(c.done.first(), Some(&"pending"));
+    assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("pending"));
+    assert_eq!(c.mark("old", keys::STARTED_AT).as_deref(), Some("2026-12-04T17:59:00Z"), "stamped once per attempt");
+}
+
+/// The pool tells of a crossing, the claim of none (yet): a crash in between, which holds for five minutes, or a crossing that
+/// came to nothing.
+#[test]
+fn a_crossing_that_came_to_nothing_is_forgotten() {
+    // the attempt began at 18:00:00
+    for (draining_at, seconds, is_kept) in [
+        ("2026-12-04T18:00:00Z", 300, true),
+        ("2026-12-04T18:00:00Z", 301, false),
+        ("2026-12-04T18:05:00Z", 600, true),
+        ("2026-12-04T18:05:00Z", 601, false),
+        ("2026-12-04T17:59:59Z", 10, false),
+        ("2026-12-04T18:30:00Z", 10, false),
+        ("yesterday", 10, false),
+    ] {
+        let mut c = Cluster::new(&spec());
+        c.provisions = false;
+        c.run();
+        c.set_pool(keys::ACTIVE_ROTATION_STATE, "draining");
+        c.set_pool(keys::DRAINING_AT, draining_at);
+        c.set_pool(keys::SURGE_PATH, "absorbed");
+        let before = c.done.len();
+        c.after(seconds).run();
+        let expected: &[&str] = if is_kept { &[] } else { &["forget-crossing"] };
+        assert_eq!(c.done[before..], *expected, "{draining_at} after {seconds} s");
+        assert_eq!(c.pool.is_draining(), is_kept);
+        assert_eq!(c.pool.meta.annotations.has(keys::SURGE_PATH), is_kept);
+    }
 }

@@ -88,6 +88,8 @@ fn a_drain_is_stuck_after_the_claims_own_bound() {
         let end = c.after(seconds).run();
         assert_eq!((end.wake_at, end.report.drain_stuck), (Some(stuck_at), false), "{:?}", end.report.reasons);
     }
+    c.now = at("2026-12-04T19:02:00Z");
+    assert!(!c.run().report.drain_stuck, "its bound has not passed");
     c.now = stuck_at;
     let end = c.run();
     assert!(end.report.drain_stuck);
