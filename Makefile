@@ -8,9 +8,12 @@ DENY_VERSION := 0.20.2
 MACHETE_VERSION := 0.9.1
 # tests that boot a control plane of their own; each takes about 700 MB and half a core
 RIG_JOBS ?= 4
-# rotations that `make simulate` wants to see, and the first seed
+# rotations that `make simulate` wants to see
 ROTATIONS ?= 20000
-SEED ?= $(shell date +%s)
+# what chooses the histories and the sample of mutants; printed by each
+ifndef SEED
+SEED := $(shell date +%s)
+endif
 # how long `make fuzz` runs, all targets together
 FUZZ_SECONDS ?= 60
 # mutants that `make mutants-sample` tries
@@ -34,8 +37,7 @@ demo: tools ## Boots a control plane, installs everything, shows what is refused
 	@for program in noderotation-controller noderotation-webhook; do cargo build -p $$program --bin $$program; done
 	@cargo run --quiet -p noderotation-tests --bin demo
 
-test: SEED = 1
-test: check unit fuzz simulate rig-tests ## Everything: check, unit tests, simulated histories, and all tests on a real control plane
+test: check unit fuzz simulate mutants-sample rig-tests ## Everything: check, unit tests, simulated histories, and all tests on a real control plane
 
 check: tools layers deny unused docs ## Formatting, lints, layers, licences, unused dependencies, documentation: before every commit
 	@echo "== formatting"; cargo fmt --all -- --check

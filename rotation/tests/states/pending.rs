@@ -137,6 +137,16 @@ fn a_placeholder_without_a_node_is_told_when_it_is_late() {
     assert!(!told(&decision));
     assert_eq!(decision.wake_at, Some(at("2026-12-04T18:05:00Z")));
     assert!(told(&c.after(290).run()));
+
+    // where the attempt ends soon after, half of its time is over first
+    let mut spec = spec();
+    spec["surge"]["readyTimeout"] = "6m".into();
+    let mut c = Cluster::new(&spec);
+    c.provisions = false;
+    c.run();
+    c.placeholder.as_mut().unwrap().unschedulable = Some("0/3 nodes are available".into());
+    assert_eq!(c.after(179).run().wake_at, Some(at("2026-12-04T18:03:00Z")));
+    assert!(told(&c.after(1).run()));
 }
 
 #[test]
