@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use noderotation_shared::admission::{PolicyChange, PolicyIndex, StaticPools, judge_policy, judge_pool};
+use noderotation_shared::blocked::BlockedReason;
 use noderotation_shared::duration::human;
 use noderotation_shared::feasibility::{Derived, Finding};
 use noderotation_shared::field_error::FieldError;
@@ -39,6 +40,8 @@ struct CheckReport {
     ignored: usize,
     refusals: usize,
     findings: usize,
+    /// The number of NodePools that something keeps from being rotated, and of policies that select none.
+    blocked: usize,
 }
 
 #[derive(Serialize)]
@@ -52,7 +55,16 @@ struct PolicyReport {
     /// The problems of its own fields, each in its parts.
     problems: Vec<ProblemReport>,
     warnings: Vec<String>,
+    /// It selects none of the NodePools of the files.
+    blocked: Vec<BlockedReport>,
     next_windows: Vec<Window>,
+}
+
+/// What keeps a NodePool from being rotated (§6.1).
+#[derive(Serialize)]
+struct BlockedReport {
+    reason: &'static str,
+    message: String,
 }
 
 #[derive(Serialize)]
@@ -82,6 +94,7 @@ struct NodePoolReport {
     refusals: Vec<String>,
     derived: Option<DerivedReport>,
     findings: Vec<FindingReport>,
+    blocked: Vec<BlockedReport>,
 }
 
 /// The derived values of §2, and a description of them for people in `text`.
@@ -106,7 +119,7 @@ struct FindingReport {
     message: String,
 }
 
-/// Runs the command; returns whether there are neither refusals nor findings.
+/// Runs the command; returns whether there are no refusals and no findings, and nothing is blocked.
 pub fn run(args: &CheckArgs) -> anyhow::Result<bool> {
     let now = args.at.unwrap_or_else(Timestamp::now);
     let input = read(&args.filename, now)?;
@@ -117,7 +130,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<bool> {
     );
     let report = check(&input, now, args.nodes);
     print(args.output, &report, || as_table(&report))?;
-    Ok(report.refusals == 0 && report.findings == 0)
+    Ok(report.refusals == 0 && report.findings == 0 && report.blocked == 0)
 }
 
 fn check(input: &Input, now: Timestamp, nodes: u32) -> CheckReport {
@@ -128,6 +141,8 @@ fn check(input: &Input, now: Timestamp, nodes: u32) -> CheckReport {
         refusals: policies.iter().filter(|p| !p.refusals.is_empty()).count()
             + node_pools.iter().filter(|p| !p.refusals.is_empty()).count(),
         findings: node_pools.iter().map(|p| p.findings.len()).sum(),
+        blocked: policies.iter().filter(|p| !p.blocked.is_empty()).count()
+            + node_pools.iter().filter(|p| !p.blocked.is_empty()).count(),
         ignored: input.others,
         policies,
         node_pools,
@@ -158,8 +173,21 @@ fn policy_report(policy: &PolicyInput, index: &PolicyIndex, now: Timestamp) -> P
         refusals: verdict.refusals,
         problems: spec.err().into_iter().flat_map(|p| &p.0).map(problem_report).collect(),
         warnings: verdict.warnings,
+        blocked: selects_nothing(policy, index).into_iter().collect(),
         next_windows: spec.map(|p| next_windows(p, now)).unwrap_or_default(),
     }
+}
+
+/// Without NodePools in the files nothing can be said.
+fn selects_nothing(policy: &PolicyInput, index: &PolicyIndex) -> Option<BlockedReport> {
+    let selector = policy.parsed.selector.as_ref()?;
+    let is_alone = index.has_pools() && index.selected_by(selector).next().is_none();
+    is_alone.then(|| BlockedReport {
+        reason: BlockedReason::Unselected.word(),
+        message:
+            "nodePoolSelector selects none of these NodePools by their metadata.labels, so nothing is rotated by it"
+                .into(),
+    })
 }
 
 fn problem_report(problem: &FieldError) -> ProblemReport {
@@ -190,6 +218,7 @@ fn pool_report(pool: &PoolInput, input: &Input, now: Timestamp, nodes: u32) -> N
         refusals: verdict.refusals,
         derived: verdict.derived.as_ref().map(derived_report),
         findings: verdict.findings.into_iter().map(finding).collect(),
+        blocked: verdict.blocked.iter().map(|b| BlockedReport { reason: b.word(), message: b.to_string() }).collect(),
     }
 }
 
@@ -250,6 +279,9 @@ fn as_table(report: &CheckReport) -> String {
         for warning in &policy.warnings {
             let _ = writeln!(text, "  warning  {warning}");
         }
+        for blocked in &policy.blocked {
+            let _ = writeln!(text, "  blocked  {}: {}", blocked.reason, blocked.message);
+        }
         for window in &policy.next_windows {
             let or_always = |at: &Option<String>| at.clone().unwrap_or_else(|| "always".into());
             let _ = writeln!(text, "  window   {} – {}", or_always(&window.opens), or_always(&window.closes));
@@ -269,14 +301,17 @@ fn as_table(report: &CheckReport) -> String {
                 let _ = writeln!(text, "  derived  {sentence}");
             }
         }
+        // a fatal finding has a line of its own
+        for blocked in pool.blocked.iter().filter(|b| b.reason != BlockedReason::FatalFinding.word()) {
+            let _ = writeln!(text, "  blocked  {}: {}", blocked.reason, blocked.message);
+        }
         for finding in &pool.findings {
             let _ = writeln!(text, "  {:<8} {}: {}", finding.severity, finding.code, finding.message);
         }
     }
-    let mut totals = table(&["POLICIES", "NODEPOOLS", "REFUSALS", "FINDINGS"]);
-    totals.add_row(
-        [report.policies.len(), report.node_pools.len(), report.refusals, report.findings].map(|n| n.to_string()),
-    );
+    let mut totals = table(&["POLICIES", "NODEPOOLS", "REFUSALS", "FINDINGS", "BLOCKED"]);
+    let counts = [report.policies.len(), report.node_pools.len(), report.refusals, report.findings, report.blocked];
+    totals.add_row(counts.map(|n| n.to_string()));
     let _ = write!(text, "\n{totals}");
     text
 }

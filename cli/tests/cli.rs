@@ -135,7 +135,8 @@ fn a_tie_is_refused_only_over_a_nodepool_and_only_of_those_who_tie() {
 
     let other_label = POLICY.replace("name: a", "name: b").replace("{w: api}", "{team: x}");
     let both = POOL.replace("labels: {w: api}", "labels: {w: api, team: x}");
-    let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POLICY, &other_label, POOL]));
+    let of_x = POOL.replace("{name: api, labels: {w: api}}", "{name: x, labels: {team: x}}");
+    let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POLICY, &other_label, POOL, &of_x]));
     assert!(code == 0 && out.contains("  warning  spec.nodePoolSelector: is as specific as that of"), "{out}");
     let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POLICY, &other_label, &both]));
     assert!(code == 1 && out.contains("RotationPolicies a and b would be equally specific for NodePool api"), "{out}");
@@ -277,4 +278,62 @@ fn a_reader_that_stops_early_is_not_an_error() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap().as_str()), (Some(0), ""));
+}
+
+/// Everything of §6.1 that files can show ends with exit 1 and a line that names it.
+#[test]
+fn what_keeps_a_pool_from_being_rotated_is_named() {
+    let with = |text: &str, from: &str, to: &str| {
+        assert!(text.contains(from), "{from}");
+        text.replace(from, to)
+    };
+    let excluded =
+        format!("{POLICY}  exclusions:\n  - {{timezone: UTC, from: \"2026-11-01\", until: \"2099-12-31\"}}\n");
+    let in_template = "metadata: {name: api}\nspec: {template: {metadata: {labels: {w: api}}, spec: {";
+    let pool = |from, to| with(POOL, from, to);
+    for (word, policy, pool) in [
+        ("Suspended", format!("{POLICY}  suspend: true\n"), POOL.to_owned()),
+        ("NoWindowAhead", excluded, POOL.to_owned()),
+        ("NeverDue", POLICY.to_owned(), pool("336h", "Never")),
+        ("StaticNodePool", POLICY.to_owned(), pool("spec: {template", "spec: {replicas: 2, template")),
+        ("LimitsExhausted", POLICY.to_owned(), pool("spec: {template", "spec: {limits: {cpu: 0}, template")),
+        ("FatalFinding", POLICY.to_owned(), pool("336h", "24h")),
+        (
+            "Frozen",
+            POLICY.to_owned(),
+            pool(
+                "labels: {w: api}",
+                "labels: {w: api}, annotations: {noderotation.io/freeze: \"2099-01-01T00:00:00Z\"}",
+            ),
+        ),
+        (
+            "FreezeUnreadable",
+            POLICY.to_owned(),
+            pool("labels: {w: api}", "labels: {w: api}, annotations: {noderotation.io/freeze: tomorrow}"),
+        ),
+        (
+            "Unselected",
+            POLICY.to_owned(),
+            pool("metadata: {name: api, labels: {w: api}}\nspec: {template: {spec: {", in_template),
+        ),
+        ("PolicyConflict", documents(&[POLICY, &with(POLICY, "name: a", "name: b")]), POOL.to_owned()),
+        ("InvalidPolicy", with(POLICY, "Asia/Tokyo", "JST"), POOL.to_owned()),
+    ] {
+        let input = documents(&[&pool, &policy]);
+        let (code, out, err) = run(&["check", "-o", "json", "--at", "2026-12-01T00:00:00Z", "-f", "-"], &input);
+        assert_eq!((code, err.as_str()), (1, ""), "{word}: {out}");
+        let report: Value = serde_json::from_str(&out).unwrap();
+        let blocked = &report["nodePools"][0]["blocked"];
+        assert_eq!((&blocked[0]["reason"], blocked.as_array().unwrap().len()), (&Value::from(word), 1), "{out}");
+        let (_, table, _) = run(&["check", "--at", "2026-12-01T00:00:00Z", "-f", "-"], &input);
+        let line = if word == "FatalFinding" { "  fatal    ".to_owned() } else { format!("  blocked  {word}: ") };
+        assert!(table.contains(&line), "{table}");
+    }
+    // another policy's mistake: none of these pools is selected
+    let other = with(POLICY, "{w: api}", "{w: web}");
+    let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POOL, &other]));
+    assert_eq!(code, 1);
+    assert!(out.contains("  blocked  Unselected: nodePoolSelector selects none of these NodePools"), "{out}");
+    let (code, out, _) = run(&["check", "-f", "-"], POLICY);
+    assert_eq!(code, 0, "without NodePools nothing can be said: {out}");
 }

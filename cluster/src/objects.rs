@@ -222,7 +222,13 @@ impl Cached for NodePool {
         #[derive(Default, Deserialize)]
         #[serde(default)]
         struct Template {
+            metadata: TemplateMeta,
             spec: TemplateSpec,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct TemplateMeta {
+            labels: BTreeMap<String, String>,
         }
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
@@ -233,8 +239,9 @@ impl Cached for NodePool {
             requirements: Vec<RawRequirement>,
         }
         let raw: Raw = serde_json::from_str(json)?;
-        let template = raw.spec.template.spec;
+        let Template { metadata: TemplateMeta { labels: template_labels }, spec: template } = raw.spec.template;
         Ok(Self {
+            template_labels,
             meta: raw.metadata.slim(),
             labels: raw.metadata.labels,
             is_static: raw.spec.replicas.is_some(),

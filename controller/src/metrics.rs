@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use noderotation_cluster::metrics::{ClientMetrics, Counters, LabelSet, WatchAges, page, register_build};
 use noderotation_cluster::watch::Freshness;
 use noderotation_rotation::report::PoolReport;
+use noderotation_shared::blocked::BlockedReason;
 use noderotation_shared::governance::Ungoverned;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
@@ -230,7 +231,7 @@ const POOL_GAUGES: &[PoolGauge] = &[
     ("policy_conflict", "1 while policies tie or the winner is invalid", |r| match &r.governance {
         Ok(_) => Some(0.0),
         Err(Ungoverned::Conflict(_) | Ungoverned::InvalidPolicy(_)) => Some(1.0),
-        Err(Ungoverned::NoMatch) => None,
+        Err(Ungoverned::NoMatch | Ungoverned::OnlyTemplate(_)) => None,
     }),
     ("freeze_until_timestamp", "Until when the pool is frozen; 0: not", |r| governed(r, seconds(r.frozen_until))),
     ("age_threshold_seconds", "A: the age at which a node is due", |r| {
@@ -281,6 +282,15 @@ impl Collector for PoolGauges {
                 }
             }
         }
+        let (name, help) = ("pool_blocked", "1 while this keeps the pool from being rotated");
+        let mut family = encoder.encode_descriptor(name, help, None, ConstGauge::new(0.0f64).metric_type())?;
+        for report in reports.values().filter(|report| report.governance.is_ok() || !report.blocked.is_empty()) {
+            for reason in BlockedReason::all() {
+                let is_blocked = report.blocked.iter().any(|blocked| blocked.reason() == *reason);
+                let labels = LabelSet([("nodepool", report.pool.clone()), ("reason", reason.word().to_owned())]);
+                ConstGauge::new(flag(is_blocked)).encode(family.encode_family(&labels)?)?;
+            }
+        }
         Ok(())
     }
 }
@@ -308,6 +318,7 @@ impl Collector for Loops {
 mod tests {
     use super::*;
     use noderotation_rotation::reason::EligibilityCounts;
+    use noderotation_shared::blocked::Blocked;
 
     fn report(pool: &str, policy: Option<&str>) -> PoolReport {
         PoolReport {
@@ -315,6 +326,7 @@ mod tests {
             governance: policy.map(Into::into).ok_or(Ungoverned::NoMatch),
             reasons: Vec::new(),
             findings: Vec::new(),
+            blocked: vec![Blocked::NeverDue],
             counts: EligibilityCounts { eligible: 3, ..EligibilityCounts::default() },
             in_progress: true,
             window_active: true,
@@ -344,12 +356,17 @@ mod tests {
         for line in [
             "noderotation_candidates{nodepool=\"api\"} 3.0",
             "noderotation_retry_count{nodepool=\"api\"} 2.0",
+            "noderotation_pool_blocked{nodepool=\"api\",reason=\"NeverDue\"} 1.0",
+            "noderotation_pool_blocked{nodepool=\"api\",reason=\"Suspended\"} 0.0",
             "noderotation_completed_total{nodepool=\"api\",outcome=\"success\"} 1",
             "noderotation_duration_seconds_count{nodepool=\"api\",phase=\"drain\"} 1",
         ] {
             assert!(page.contains(line), "{line} is not in\n{page}");
         }
-        metrics.reported(report("api", None));
+        metrics.reported(PoolReport { blocked: vec![Blocked::Unselected("p".into())], ..report("api", None) });
+        assert!(metrics.render().contains("noderotation_pool_blocked{nodepool=\"api\",reason=\"Unselected\"} 1.0"));
+        metrics.reported(PoolReport { blocked: Vec::new(), ..report("api", None) });
+        assert!(!metrics.render().contains("noderotation_pool_blocked{"), "no policy means it");
         assert!(!metrics.render().contains("noderotation_candidates{nodepool=\"api\"}"), "gauges go with governance");
         assert!(metrics.render().contains("noderotation_completed_total{nodepool=\"api\""), "counters stay");
         metrics.forget_pool("api");

@@ -84,7 +84,7 @@ fn standing(policies: &[Arc<PolicyObject>], pools: &[Arc<NodePool>]) -> BTreeMap
                     standing.entry(policy.clone()).or_default().ties.push((name.clone(), others));
                 }
             }
-            Err(Ungoverned::NoMatch) => {}
+            Err(Ungoverned::NoMatch | Ungoverned::OnlyTemplate(_)) => {}
         }
     }
     standing

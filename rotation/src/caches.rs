@@ -161,7 +161,7 @@ impl Caches {
             claims: self.claims_of(&pool.meta.name),
             foreign: anchor.and_then(|name| self.claim(name)).filter(|claim| claim.pool != pool.meta.name),
             nodes: self.nodes_for(&pool.meta.name, anchor, hosts),
-            governance: self.governing(&pool.labels, now),
+            governance: self.governing(&pool, now),
             stale,
             live: LiveKnowledge::default(),
             settings: settings.clone(),
@@ -170,9 +170,10 @@ impl Caches {
         })
     }
 
-    fn governing(&mut self, labels: &BTreeMap<String, String>, now: Timestamp) -> Result<GoverningPolicy, Ungoverned> {
-        let policies = self.policies.objects.values().filter(|p| p.meta.deleted.is_none()).map(|p| &*p.parsed);
-        let (winner, policy) = govern(labels, policies)?;
+    fn governing(&mut self, pool: &NodePool, now: Timestamp) -> Result<GoverningPolicy, Ungoverned> {
+        let policies = || self.policies.objects.values().filter(|p| p.meta.deleted.is_none()).map(|p| &*p.parsed);
+        let (winner, policy) =
+            govern(&pool.labels, policies()).map_err(|why| why.or_only_template(&pool.template_labels, policies()))?;
         let object = self.policies.objects.get(&*winner.name).cloned().ok_or(Ungoverned::NoMatch)?;
         let (name, policy) = (winner.name.to_string(), policy.clone());
         let cadence = self.cadence(&object, &policy, now);

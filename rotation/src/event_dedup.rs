@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use noderotation_shared::governance::Ungoverned;
+use noderotation_shared::blocked::BlockedReason;
 use noderotation_shared::kind::Kind;
 
 use crate::announcement::ClaimId;
@@ -85,6 +85,11 @@ pub fn notices(report: &PoolReport, uid: &str, claim_uid: impl Fn(&str) -> Strin
             Told::Not => {}
         }
     }
+    for blocked in report.blocked.iter().filter(|blocked| blocked.reason() != BlockedReason::FatalFinding) {
+        let reason = EventReason::Blocked(blocked.reason());
+        let notice = warning(reason.to_string(), blocked.to_string(), Some(about(reason, pool())));
+        noticed.push(Notice { is_warning: !reason.is_normal(), ..notice });
+    }
     for finding in &report.findings {
         let reason = EventReason::Finding(finding.code);
         noticed.push(warning(reason.to_string(), finding.message.clone(), Some(about(reason, pool()))));
@@ -124,11 +129,6 @@ fn told_as(reason: &Reason) -> Told<'_> {
     let on_pool = |reason| Told::Event { reason, claim: None };
     let on_claim = |reason, claim| Told::Event { reason, claim: Some(claim) };
     match reason {
-        Reason::Ungoverned(Ungoverned::Conflict(_) | Ungoverned::InvalidPolicy(_)) => {
-            on_pool(EventReason::PolicyConflict)
-        }
-        Reason::StaticNodePool => on_pool(EventReason::StaticNodePool),
-        Reason::FreezeUnreadable(_) => on_pool(EventReason::FreezeUnreadable),
         Reason::InsufficientHeadroom { .. } | Reason::HeadroomTight { .. } => {
             on_pool(EventReason::InsufficientHeadroom)
         }

@@ -1,5 +1,6 @@
 //! The reasons of Events (§11).
 
+use noderotation_shared::blocked::BlockedReason;
 use noderotation_shared::feasibility::Code;
 use strum::{Display, IntoStaticStr, VariantNames};
 
@@ -9,20 +10,17 @@ pub enum EventReason {
     /// On a NodePool: a finding (§6).
     #[strum(transparent)]
     Finding(Code),
+    /// On a NodePool: something keeps it from being rotated (§6.1). A fatal finding is told as that finding.
+    #[strum(transparent)]
+    Blocked(BlockedReason),
     /// On a NodePool: a rotation without a surge was anchored (§9.6).
     ForcefulFallback,
-    /// On a NodePool: it is static and not rotated.
-    StaticNodePool,
     /// On a NodePool: its limits leave no room for a replacement, or little (§9.4).
     InsufficientHeadroom,
     /// On a NodePool: a window closed with work undone (§8, step 0).
     WindowMissed,
-    /// On a NodePool: policies tie for it, or the one that wins is invalid (§4).
-    PolicyConflict,
     /// On a NodePool: nothing governs it any more, and its rotation was rolled back (§8).
     GovernanceLost,
-    /// On a NodePool: its `freeze` cannot be read and therefore freezes it (§5.4).
-    FreezeUnreadable,
     /// On a NodePool: a rotation was anchored.
     RotationStarted,
     /// On a NodePool: the old claim is gone and the anchor released.
@@ -63,7 +61,11 @@ impl EventReason {
 
     /// Whether its Events are of type `Normal`; all others are Warnings.
     pub fn is_normal(self) -> bool {
-        matches!(self, Self::RotationStarted | Self::RotationCompleted | Self::SurgeClamped)
+        match self {
+            Self::RotationStarted | Self::RotationCompleted | Self::SurgeClamped => true,
+            Self::Blocked(reason) => reason.is_wanted(),
+            _ => false,
+        }
     }
 }
 
@@ -72,14 +74,11 @@ mod tests {
     use super::*;
 
     /// The words of §11. `DrainBlocked` belongs to §13, which is not implemented yet.
-    const ALL: [(EventReason, &str); 22] = [
+    const ALL: [(EventReason, &str); 19] = [
         (EventReason::ForcefulFallback, "ForcefulFallback"),
-        (EventReason::StaticNodePool, "StaticNodePool"),
         (EventReason::InsufficientHeadroom, "InsufficientHeadroom"),
         (EventReason::WindowMissed, "WindowMissed"),
-        (EventReason::PolicyConflict, "PolicyConflict"),
         (EventReason::GovernanceLost, "GovernanceLost"),
-        (EventReason::FreezeUnreadable, "FreezeUnreadable"),
         (EventReason::RotationStarted, "RotationStarted"),
         (EventReason::RotationCompleted, "RotationCompleted"),
         (EventReason::DrainStuck, "DrainStuck"),
@@ -124,13 +123,33 @@ mod tests {
         for (reason, word) in ALL {
             assert_eq!((reason.word(), reason.to_string().as_str()), (word, word));
         }
-        assert_eq!(EventReason::VARIANTS.len(), ALL.len() + 1, "all but the findings");
+        assert_eq!(EventReason::VARIANTS.len(), ALL.len() + 2, "all but the findings and what blocks");
         assert_eq!(Code::VARIANTS, CODES);
         assert_eq!(EventReason::Finding(Code::TGPUnset).word(), "TGPUnset");
     }
 
+    /// The words of §6.1, of which an operator has wanted two.
     #[test]
-    fn three_reasons_are_normal() {
+    fn what_blocks_a_pool_has_a_word_of_its_own() {
+        let words = [
+            ("InvalidPolicy", false),
+            ("PolicyConflict", false),
+            ("Unselected", false),
+            ("StaticNodePool", false),
+            ("FatalFinding", false),
+            ("NeverDue", false),
+            ("NoWindowAhead", false),
+            ("Suspended", true),
+            ("Frozen", true),
+            ("FreezeUnreadable", false),
+            ("LimitsExhausted", false),
+        ];
+        let reasons = BlockedReason::all().iter().map(|reason| EventReason::Blocked(*reason));
+        assert_eq!(reasons.map(|reason| (reason.word(), reason.is_normal())).collect::<Vec<_>>(), words);
+    }
+
+    #[test]
+    fn three_other_reasons_are_normal() {
         let normal: Vec<_> = ALL.iter().filter(|(reason, _)| reason.is_normal()).map(|(_, word)| *word).collect();
         assert_eq!(normal, ["RotationStarted", "RotationCompleted", "SurgeClamped"]);
         assert!(!EventReason::Finding(Code::KBelowTwo).is_normal());

@@ -3,10 +3,10 @@
 //! A new gate is one line of [`GATES`], one function here, and one variant of [`Reason`] with its sentence.
 
 use jiff::{SignedDuration, Timestamp};
-use noderotation_shared::feasibility::{self, Severity};
+use noderotation_shared::blocked::Blocked;
+use noderotation_shared::feasibility;
 use noderotation_shared::instant::plus;
 use noderotation_shared::keys::{LAST_FAILURE_AT, LAST_ROTATION_AT};
-use noderotation_shared::objects::Freeze;
 use noderotation_shared::selection::{RotateRequest, RotationState};
 
 use crate::reason::Reason;
@@ -99,13 +99,12 @@ fn another_claim_draining(world: &World, _: &GoverningPolicy, _: Timestamp) -> O
 }
 
 fn static_pool(world: &World, _: &GoverningPolicy, _: Timestamp) -> Option<(Reason, Option<Timestamp>)> {
-    world.pool.is_static.then_some((Reason::StaticNodePool, None))
+    world.pool.is_static.then_some((Reason::Blocked(Blocked::StaticNodePool), None))
 }
 
 fn fatal_finding(world: &World, governing: &GoverningPolicy, _: Timestamp) -> Option<(Reason, Option<Timestamp>)> {
     let findings = feasibility::findings(&governing.policy, &governing.cadence, &world.facts(), []);
-    let fatal: Vec<_> = findings.iter().filter(|f| f.severity() == Severity::Fatal).map(|f| f.code).collect();
-    (!fatal.is_empty()).then_some((Reason::Fatal(fatal), None))
+    Blocked::fatal(&findings).map(|blocked| (Reason::Blocked(blocked), None))
 }
 
 fn frozen_or_suspended(
@@ -113,12 +112,8 @@ fn frozen_or_suspended(
     governing: &GoverningPolicy,
     now: Timestamp,
 ) -> Option<(Reason, Option<Timestamp>)> {
-    match world.pool.freeze() {
-        Freeze::Unreadable(text) => Some((Reason::FreezeUnreadable(text), None)),
-        Freeze::Until(until) if until > now => Some((Reason::Frozen(until), None)),
-        _ if governing.policy.suspend => Some((Reason::Suspended, None)),
-        _ => None,
-    }
+    let suspended = || governing.policy.suspend.then_some(Blocked::Suspended);
+    Blocked::frozen(&world.pool.freeze(), now).or_else(suspended).map(|blocked| (Reason::Blocked(blocked), None))
 }
 
 fn window_closed(_: &World, governing: &GoverningPolicy, now: Timestamp) -> Option<(Reason, Option<Timestamp>)> {

@@ -50,7 +50,7 @@ pub fn check(world: &World, claim: &NodeClaim, request: &Resources) -> Headroom 
 
 /// The capacity of the pool's claims that are not being deleted; `status.resources` of the pool lags by seconds and
 /// counts those.
-fn usage(world: &World) -> Resources {
+pub(crate) fn usage(world: &World) -> Resources {
     let mut usage = Resources::default();
     let mut nodes = 0;
     for claim in world.claims.iter().filter(|c| c.meta.deleted.is_none()) {

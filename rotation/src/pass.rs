@@ -211,8 +211,6 @@ impl Pass {
         let world = &mut self.world;
         match (read, answer) {
             (_, Answer::NodePool(Some(pool))) => world.learn_pool(pool),
-            // the pool is gone; the watch says so, too, and there is nothing left to decide here
-            (_, Answer::NodePool(None)) => self.has_failed = true,
             (_, Answer::NodeClaim(Some(claim))) => world.learn_claim(claim),
             (LiveRead::NodeClaim(name), Answer::NodeClaim(None)) => world.learn_absent_claim(name),
             (_, Answer::Node(Some(node))) => world.learn_node(node),
@@ -235,7 +233,8 @@ impl Pass {
                 world.learn_nomination(placeholder, nominated);
             }
             (LiveRead::SurgeClaim(name), Answer::SurgeClaim(reapable)) => world.learn_reapable(name, reapable),
-            // an answer to something else says nothing about what was asked
+            // the pool is gone, and the watch says so, too: nothing is left to decide here. Or the answer is to something else,
+            // and says nothing about what was asked
             _ => self.has_failed = true,
         }
     }

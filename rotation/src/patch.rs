@@ -81,3 +81,29 @@ pub(crate) fn claim_patch(
 pub(crate) fn cleared_anchor(world: &World) -> Vec<(&'static str, Option<String>)> {
     keys::ANCHOR_SET.into_iter().filter(|key| world.pool.meta.annotations.has(key)).map(|key| (key, None)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A null removes an annotation; the version makes the write conditional.
+    #[test]
+    fn the_body_is_a_merge_patch() {
+        let meta = Meta { name: "n".into(), version: "7".into(), ..Meta::default() };
+        let changes = [(keys::STATE, Some("pending".to_owned())), (keys::STARTED_AT, None)];
+        let patch = Patch::new(Kind::NodeClaim, &meta, changes);
+        let metadata = json!({"resourceVersion": "7", "annotations": {"noderotation.io/state": "pending", "noderotation.io/started-at": null}});
+        assert_eq!(patch.body(), json!({"metadata": metadata}));
+        let cordoned = Patch { unschedulable: Some(true), ..patch };
+        assert_eq!(cordoned.body(), json!({"metadata": metadata, "spec": {"unschedulable": true}}));
+    }
+
+    #[test]
+    fn a_node_is_patched_only_where_something_changes() {
+        let node = Node::default();
+        let cleared = Annotated::from([(keys::CORDONED, None)]);
+        assert_eq!(Patch::of_node(&node, Annotated::new(), None), None);
+        assert!(Patch::of_node(&node, cleared, None).is_some_and(|patch| patch.kind == Kind::Node));
+        assert!(Patch::of_node(&node, Annotated::new(), Some(false)).is_some());
+    }
+}

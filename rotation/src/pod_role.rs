@@ -101,6 +101,7 @@ mod tests {
         assert_eq!(role_of(json!({}), pinned, "Running"), Role::Pinned);
         let by_label = |operator: &str| json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": operator, "values": ["h"]}]});
         let by_name = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["h"]}]});
+        let not_by_name = json!({"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["h"]}]});
         let elsewhere = json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]});
         for (terms, expected) in [
             (json!([by_label("In")]), Role::Pinned),
@@ -110,6 +111,7 @@ mod tests {
             (json!([by_label("In"), elsewhere]), Role::Moves),
             (json!([elsewhere]), Role::Moves),
             (json!([by_label("NotIn")]), Role::Moves),
+            (json!([not_by_name]), Role::Moves),
             (json!([]), Role::Moves),
         ] {
             let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});

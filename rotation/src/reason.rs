@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
+use noderotation_shared::blocked::Blocked;
 use noderotation_shared::duration::human;
-use noderotation_shared::feasibility::Code;
 use noderotation_shared::governance::Ungoverned;
 use noderotation_shared::kind::Kind;
 use noderotation_shared::selection::Ineligible;
@@ -22,16 +22,8 @@ pub enum Reason {
     PoolDeleting,
     /// Some watch has been silent for too long.
     StaleView,
-    /// `spec.replicas` is set.
-    StaticNodePool,
-    /// These findings are fatal (§6).
-    Fatal(Vec<Code>),
-    /// The policy is suspended.
-    Suspended,
-    /// The operator has frozen the NodePool until this instant.
-    Frozen(Timestamp),
-    /// The freeze annotation holds this value, which cannot be read and therefore freezes.
-    FreezeUnreadable(String),
+    /// Something keeps the NodePool from being rotated until somebody acts (§6.1).
+    Blocked(Blocked),
     /// The maintenance window is closed.
     WindowClosed {
         /// When it opens next; `None`: never.
@@ -183,16 +175,7 @@ impl fmt::Display for Reason {
             Self::StaleView => {
                 write!(f, "a watch has been silent for so long that nothing is started on what it last said")
             }
-            Self::StaticNodePool => {
-                write!(f, "spec.replicas is set: a static NodePool cannot surge, so it is not rotated")
-            }
-            Self::Fatal(codes) => write!(f, "the policy cannot keep its promise for this NodePool: {}", join(codes)),
-            Self::Suspended => write!(f, "the policy is suspended"),
-            Self::Frozen(until) => write!(f, "the NodePool is frozen by its operator until {until}"),
-            Self::FreezeUnreadable(text) => write!(
-                f,
-                "noderotation.io/freeze {text:?} is not an RFC 3339 instant and therefore freezes the NodePool: write one such as 2026-12-26T00:00:00Z, or remove the annotation"
-            ),
+            Self::Blocked(blocked) => blocked.fmt(f),
             Self::WindowClosed { opens: Some(opens) } => {
                 write!(f, "the maintenance window is closed and opens at {opens}")
             }
@@ -243,10 +226,6 @@ impl fmt::Display for Reason {
             }
         }
     }
-}
-
-fn join(codes: &[Code]) -> String {
-    codes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// How many claims are eligible, and how many fail which condition of §7.

@@ -1,11 +1,13 @@
 //! What a pass found out about its NodePool, for metrics, status and events.
 
 use jiff::Timestamp;
+use noderotation_shared::blocked::{Blocked, Situation};
 use noderotation_shared::feasibility::{self, Derived, Finding, Lifespan};
 use noderotation_shared::governance::Ungoverned;
 use noderotation_shared::objects::Freeze;
 
 use crate::decide::Decision;
+use crate::headroom;
 use crate::reason::{EligibilityCounts, Reason};
 use crate::world::World;
 
@@ -21,6 +23,8 @@ pub struct PoolReport {
     pub reasons: Vec<Reason>,
     /// The findings of §6; empty where no policy governs.
     pub findings: Vec<Finding>,
+    /// What keeps the pool from being rotated (§6.1).
+    pub blocked: Vec<Blocked>,
     /// How many claims are eligible, and why the others are not.
     pub counts: EligibilityCounts,
     /// A rotation is in flight.
@@ -49,12 +53,14 @@ impl PoolReport {
             termination_grace_period: claim.termination_grace_period,
         });
         let schedule = governing.map(|governing| &governing.policy.schedule);
+        let findings = governing.map_or_else(Vec::new, |governing| {
+            feasibility::findings(&governing.policy, &governing.cadence, &world.facts(), lifespans)
+        });
         Self {
+            blocked: blocked(world, &findings, now),
+            findings,
             pool: world.pool.meta.name.to_string(),
             governance: world.governance.as_ref().map(|governing| governing.name.clone()).map_err(Clone::clone),
-            findings: governing.map_or_else(Vec::new, |governing| {
-                feasibility::findings(&governing.policy, &governing.cadence, &world.facts(), lifespans)
-            }),
             in_progress: world.pool.anchor().is_some(),
             window_active: schedule.is_some_and(|schedule| schedule.open_at(now).is_some()),
             next_open: schedule.and_then(|schedule| schedule.next_opening(now)).map(|occurrence| occurrence.open),
@@ -69,4 +75,20 @@ impl PoolReport {
             reasons,
         }
     }
+}
+
+fn blocked(world: &World, findings: &[Finding], now: Timestamp) -> Vec<Blocked> {
+    let governing = match &world.governance {
+        Ok(governing) => governing,
+        Err(why) => return Blocked::ungoverned(why).into_iter().collect(),
+    };
+    let usage = headroom::usage(world);
+    let situation = Situation {
+        is_static: world.pool.is_static,
+        expires: world.pool.expire_after.is_some() || world.claims.iter().any(|claim| claim.expire_after.is_some()),
+        freeze: &world.pool.freeze(),
+        limits: &world.pool.limits,
+        usage: world.pool.anchor().is_none().then_some(&usage),
+    };
+    Blocked::all(&governing.policy, findings, &situation, now)
 }

@@ -48,12 +48,35 @@ pub enum Ungoverned {
     /// No policy's selector matches the NodePool's labels. There is no implicit default.
     #[error("no RotationPolicy selects this NodePool")]
     NoMatch,
+    /// Nor does any; but the policy of this name selects labels that new nodes of the NodePool bear. Policies select by the
+    /// labels of the NodePool itself.
+    #[error(
+        "no RotationPolicy selects this NodePool; RotationPolicy {0} selects labels that stand in its template only"
+    )]
+    OnlyTemplate(String),
     /// Two or more policies match at the highest specificity; their names, sorted.
     #[error("{} are equally specific, so none of them governs this NodePool; add a label to the selector of one of them", messages::policies(.0))]
     Conflict(Vec<String>),
     /// The policy of this name wins but is invalid. The next most specific policy does not take its place.
     #[error("RotationPolicy {0} governs this NodePool but is invalid; its Ready condition says why")]
     InvalidPolicy(String),
+}
+
+impl Ungoverned {
+    /// Says of a pool that no policy selects whether one selects the labels of its template.
+    #[must_use]
+    pub fn or_only_template<'a>(
+        self,
+        template: &BTreeMap<String, String>,
+        policies: impl IntoIterator<Item = &'a ParsedPolicy>,
+    ) -> Self {
+        if self != Self::NoMatch {
+            return self;
+        }
+        // one that selects everything would select the pool
+        let means = |policy: &&ParsedPolicy| policy.selector.as_ref().is_some_and(|s| s.matches(template));
+        policies.into_iter().find(means).map_or(self, |policy| Self::OnlyTemplate(policy.name.to_string()))
+    }
 }
 
 /// The policy that governs a NodePool, and its spec, which is valid.
@@ -111,7 +134,7 @@ mod tests {
     fn winner(labels: &BTreeMap<String, String>, policies: &[ParsedPolicy]) -> String {
         match govern(labels, policies) {
             Ok((p, _)) => p.name.to_string(),
-            Err(Ungoverned::NoMatch) => "-".into(),
+            Err(Ungoverned::NoMatch | Ungoverned::OnlyTemplate(_)) => "-".into(),
             Err(Ungoverned::Conflict(names)) => names.join("="),
             Err(Ungoverned::InvalidPolicy(name)) => format!("!{name}"),
         }

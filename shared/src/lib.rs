@@ -67,6 +67,7 @@
 pub mod admission;
 pub mod api;
 pub mod backoff;
+pub mod blocked;
 pub mod duration;
 pub mod feasibility;
 pub mod field_error;

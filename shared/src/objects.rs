@@ -98,6 +98,8 @@ pub struct NodePool {
     pub is_static: bool,
     /// `spec.limits`; a resource without a limit is absent.
     pub limits: Resources,
+    /// The template's `metadata.labels`, which new nodes bear. Policies do not select by them.
+    pub template_labels: BTreeMap<String, String>,
     /// The template's `expireAfter`; `None` for `Never`.
     pub expire_after: Option<SignedDuration>,
     /// The template's `terminationGracePeriod`; `None` if it is not set.
@@ -163,10 +165,7 @@ impl NodePool {
 
     /// The operator's freeze of the pool.
     pub fn freeze(&self) -> Freeze {
-        match self.meta.annotations.get(keys::FREEZE) {
-            None => Freeze::None,
-            Some(text) => instant::parse(text).map_or_else(|| Freeze::Unreadable(text.into()), Freeze::Until),
-        }
+        Freeze::read(self.meta.annotations.get(keys::FREEZE))
     }
 }
 
@@ -231,6 +230,16 @@ pub enum Freeze {
     Until(Timestamp),
     /// The value cannot be parsed, and that freezes the pool.
     Unreadable(String),
+}
+
+impl Freeze {
+    /// The freeze that this value of the annotation means.
+    pub fn read(value: Option<&str>) -> Self {
+        match value {
+            None => Self::None,
+            Some(text) => instant::parse(text).map_or_else(|| Self::Unreadable(text.into()), Self::Until),
+        }
+    }
 }
 
 /// A Karpenter NodeClaim.

@@ -427,7 +427,7 @@ async fn a_malformed_policy_stops_its_own_pools_only() {
     let object = rig.get(&format!("/apis/karpenter.sh/v1/nodeclaims/{}", bad[0])).await.unwrap();
     assert_eq!(world::annotation(&object, "noderotation.io/state"), None);
     assert!(
-        world::event(rig, "PolicyConflict", "bad")
+        world::event(rig, "InvalidPolicy", "bad")
             .await
             .unwrap()
             .contains("RotationPolicy bad governs this NodePool but is invalid")

@@ -121,7 +121,8 @@ fn a_change_of_a_claim_triggers_its_pool_and_the_one_it_was_of() {
     );
     assert!(of(&caches, "api").is_empty());
     caches.apply(recreated(&kept, |claim| &mut claim.meta));
-    caches.apply(of_pool("l", "web"));
+    caches.apply(newer(&of_pool("l", "web"), |claim| &mut claim.meta));
+    assert_eq!(of(&caches, "web"), ["l"]);
     let left = HashSet::from(["uid-l".into()]);
     assert_eq!(names(CacheOf::<NodeClaim>::init_done(&mut caches, &left)), ["api"]);
     assert_eq!(names(CacheOf::<NodeClaim>::forget(&mut caches, "l")), NONE, "this pass has read it itself");
@@ -269,6 +270,17 @@ fn a_pass_sees_its_pool_and_what_a_rotation_of_it_has_touched() {
     let seen = world(&mut caches, "api", false).unwrap();
     assert_eq!(seen.foreign.map(|claim| claim.meta.name.clone()).as_deref(), Some("web-1"));
 
+    // nothing selects it; what its template says is a mistake to tell
+    let mut meant = newer(&pool("web"), |pool| &mut pool.meta);
+    meant.template_labels = [("workload".to_owned(), "web".to_owned())].into();
+    let mut labelled = spec();
+    labelled["nodePoolSelector"] = json!({"matchLabels": {"workload": "web"}});
+    let mut alone = Caches::default();
+    alone.apply(meant);
+    alone.apply(policy("of-template", &labelled));
+    let why = world(&mut alone, "web", false).unwrap().governance.map(|g| g.name);
+    assert_eq!(why, Err(Ungoverned::OnlyTemplate("of-template".into())));
+
     // a policy that is being deleted governs nothing
     let mut going = newer(&policy("p", &spec()), |policy| &mut policy.meta);
     going.meta.deleted = Some(now);
@@ -309,6 +321,10 @@ fn the_cadence_follows_the_policy_and_the_week() {
     let changed = newer(&policy("p", &daily("03:00", &["Wed"])), |policy| &mut policy.meta);
     caches.apply(PolicyObject { generation: Some(2), ..changed });
     assert_eq!(period(&mut caches, now), 7 * 24, "another version");
+    // it is expensive, and computed once: of one generation the API server has one spec
+    let same = newer(&newer(&policy("p", &daily("03:00", &all)), |p| &mut p.meta), |p| &mut p.meta);
+    caches.apply(PolicyObject { generation: Some(2), ..same });
+    assert_eq!(period(&mut caches, "2022-11-06T23:59:59Z"), 7 * 24, "computed again within the week");
     let again = recreated(&policy("p", &daily("03:00", &["Wed", "Sat"])), |policy| &mut policy.meta);
     caches.apply(PolicyObject { generation: Some(2), ..again });
     assert_eq!(period(&mut caches, now), 4 * 24, "another policy of the same name and generation");

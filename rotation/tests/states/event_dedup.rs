@@ -7,6 +7,7 @@ use noderotation_rotation::event_dedup::{EventAbout, Notice, notices};
 use noderotation_rotation::event_reason::EventReason;
 use noderotation_rotation::reason::Reason;
 use noderotation_rotation::report::PoolReport;
+use noderotation_shared::blocked::{Blocked, BlockedReason};
 use noderotation_shared::feasibility::{Code, Finding};
 use noderotation_shared::governance::Ungoverned;
 use noderotation_shared::kind::Kind;
@@ -22,7 +23,7 @@ fn old() -> ClaimId {
 fn report(reasons: Vec<Reason>) -> PoolReport {
     let mut c = Cluster::new(&spec());
     c.provisions = false;
-    PoolReport { reasons, findings: Vec::new(), ..c.run().report }
+    PoolReport { reasons, findings: Vec::new(), blocked: Vec::new(), ..c.run().report }
 }
 
 fn told(report: &PoolReport) -> Vec<Notice> {
@@ -38,10 +39,6 @@ fn each_reason_is_told_where_it_belongs() {
     let on_claim = |reason| Some((reason, Kind::NodeClaim, "old", "uid-old"));
     let text = || "x".to_owned();
     let events: Vec<(Reason, &str, Option<Event>)> = vec![
-        (Reason::Ungoverned(Ungoverned::Conflict(vec![text()])), "Ungoverned", on_pool(EventReason::PolicyConflict)),
-        (Reason::Ungoverned(Ungoverned::InvalidPolicy(text())), "Ungoverned", on_pool(EventReason::PolicyConflict)),
-        (Reason::StaticNodePool, "StaticNodePool", on_pool(EventReason::StaticNodePool)),
-        (Reason::FreezeUnreadable(text()), "FreezeUnreadable", on_pool(EventReason::FreezeUnreadable)),
         (
             Reason::InsufficientHeadroom {
                 claim: old(),
@@ -102,14 +99,12 @@ fn each_reason_is_told_where_it_belongs() {
         (Reason::NotReaped { claim: text(), why: text() }, "NotReaped", None),
         (Reason::ForeignAnchor { claim: text(), pool: text() }, "ForeignAnchor", None),
     ];
-    // what the status and the metrics show, and no Event
+    // what the status and the metrics show, and no Event of its own
     let silent = vec![
         Reason::Ungoverned(Ungoverned::NoMatch),
         Reason::PoolDeleting,
         Reason::StaleView,
-        Reason::Fatal(vec![Code::NoWindows]),
-        Reason::Suspended,
-        Reason::Frozen(at(NOW)),
+        Reason::Blocked(Blocked::Suspended),
         Reason::WindowClosed { opens: None },
         Reason::Cooldown { until: at(NOW) },
         Reason::FailurePause { until: at(NOW) },
@@ -152,16 +147,48 @@ fn findings_and_short_leads_are_events() {
     );
 }
 
+/// §6.1: one Event for each, a Warning unless the operator has wanted it. A fatal finding is told as that finding.
+#[test]
+fn whatever_blocks_a_pool_is_an_event_on_it() {
+    let one = || vec!["p".to_owned()];
+    let all = [
+        Blocked::InvalidPolicy("p".into()),
+        Blocked::PolicyConflict(one()),
+        Blocked::Unselected("p".into()),
+        Blocked::StaticNodePool,
+        Blocked::FatalFinding(vec![Code::NoWindows], "x".into()),
+        Blocked::NeverDue,
+        Blocked::NoWindowAhead(None),
+        Blocked::Suspended,
+        Blocked::Frozen(at(NOW)),
+        Blocked::FreezeUnreadable("x".into()),
+        Blocked::LimitsExhausted("cpu".into(), noderotation_shared::quantity::Quantity::whole(0)),
+    ];
+    assert_eq!(all.iter().map(Blocked::reason).collect::<Vec<_>>(), BlockedReason::all());
+    for blocked in all {
+        let report = PoolReport { blocked: vec![blocked.clone()], ..report(Vec::new()) };
+        let word = blocked.word();
+        let reason = EventReason::Blocked(blocked.reason());
+        let event = EventAbout { reason, kind: Kind::NodePool, name: "api".into(), uid: "uid-api".into() };
+        let is_warning = !["Suspended", "Frozen"].contains(&word);
+        let expected = Notice { topic: word.into(), text: blocked.to_string(), is_warning, event: Some(event) };
+        let expected = if word == "FatalFinding" { vec![] } else { vec![expected] };
+        assert_eq!(told(&report), expected);
+    }
+}
+
 /// While nothing is in flight, the log says why, and nobody is warned of it.
 #[test]
 fn why_nothing_starts_is_a_line_in_the_log() {
-    let mut report = report(vec![Reason::Suspended, Reason::NoCandidate]);
+    let mut report = report(vec![Reason::Cooldown { until: at(NOW) }, Reason::NoCandidate]);
     assert_eq!(told(&report), [], "a rotation is in flight");
     report.in_progress = false;
     let counts = report.counts.to_string();
     let line = Notice {
         topic: "no rotation candidate".into(),
-        text: format!("the policy is suspended; no NodeClaim is eligible ({counts})"),
+        text: format!(
+            "the cooldown after the last rotation lasts until 2026-12-04T18:00:00Z; no NodeClaim is eligible ({counts})"
+        ),
         is_warning: false,
         event: None,
     };

@@ -3,6 +3,7 @@
 use jiff::SignedDuration;
 use noderotation_rotation::announcement::Announcement;
 use noderotation_rotation::reason::Reason;
+use noderotation_shared::blocked::Blocked;
 use noderotation_shared::governance::Ungoverned;
 use noderotation_shared::keys;
 use noderotation_shared::objects::{Annotations, Placeholder};
@@ -342,7 +343,11 @@ fn what_any_decision_of_a_pass_noticed_is_reported() {
     c.run();
     c.set_pool(keys::FREEZE, "tomorrow");
     let end = c.after(5).run();
-    assert!(end.report.reasons.contains(&Reason::FreezeUnreadable("tomorrow".into())), "{:?}", end.report.reasons);
+    assert!(
+        end.report.reasons.contains(&Reason::Blocked(Blocked::FreezeUnreadable("tomorrow".into()))),
+        "{:?}",
+        end.report.reasons
+    );
 }
 
 /// The controller dies behind each request of an expiry, and the claim is gone when the next one looks: told once.

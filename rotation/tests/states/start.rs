@@ -2,6 +2,8 @@
 
 use jiff::SignedDuration;
 use noderotation_rotation::reason::Reason;
+use noderotation_shared::blocked::Blocked;
+use noderotation_shared::governance::Ungoverned;
 use noderotation_shared::keys;
 use noderotation_shared::objects::Annotations;
 use noderotation_shared::quantity::Quantity;
@@ -19,9 +21,17 @@ fn each_gate_shuts_and_says_so() {
         (decision.report.reasons, decision.wake_at.map(|t| t.to_string()))
     };
     let (n, wake) = notes(&|c| c.set_pool(keys::FREEZE, "2026-12-04T19:30:00Z"));
-    assert_eq!((n, wake.as_deref()), (vec![Reason::Frozen(at("2026-12-04T19:30:00Z"))], Some("2026-12-04T19:30:00Z")));
+    assert_eq!(
+        (n, wake.as_deref()),
+        (vec![Reason::Blocked(Blocked::Frozen(at("2026-12-04T19:30:00Z")))], Some("2026-12-04T19:30:00Z"))
+    );
+    // one that ends this very instant holds nothing and wakes nobody
+    let mut c = Cluster::new(&spec());
+    c.claims.get_mut("old").unwrap().ready = false;
+    c.set_pool(keys::FREEZE, NOW);
+    assert!(c.run().wake_at.unwrap() > c.now);
     let (n, _) = notes(&|c| c.set_pool(keys::FREEZE, "72h"));
-    assert_eq!(n, [Reason::FreezeUnreadable("72h".into())]);
+    assert_eq!(n, [Reason::Blocked(Blocked::FreezeUnreadable("72h".into()))]);
     let (n, wake) = notes(&|c| c.set_pool(keys::LAST_ROTATION_AT, "2026-12-04T17:55:00Z"));
     assert_eq!(
         (n, wake.as_deref()),
@@ -29,12 +39,15 @@ fn each_gate_shuts_and_says_so() {
     );
     let (n, _) = notes(&|c| c.set_pool(keys::LAST_FAILURE_AT, "2026-12-04T17:55:00Z"));
     assert_eq!(n, [Reason::FailurePause { until: at("2026-12-04T18:05:00Z") }]);
-    assert_eq!(notes(&|c| c.pool.is_static = true).0, [Reason::StaticNodePool]);
+    assert_eq!(notes(&|c| c.pool.is_static = true).0, [Reason::Blocked(Blocked::StaticNodePool)]);
     assert_eq!(notes(&|c| c.stale = true).0, [Reason::StaleView]);
     assert_eq!(notes(&|c| c.pool.meta.deleted = Some(c.now)).0, [Reason::PoolDeleting]);
     assert_eq!(notes(&|c| c.set_claim("young", keys::STATE, "draining")).0, [Reason::DrainUnanchored("young".into())]);
     let (n, _) = notes(&|c| c.pool.expire_after = Some(SignedDuration::from_hours(24)));
-    assert!(matches!(n.as_slice(), [Reason::Fatal(codes)] if codes[0].name() == "ANonPositive"), "{n:?}");
+    assert!(
+        matches!(n.as_slice(), [Reason::Blocked(Blocked::FatalFinding(codes, _))] if codes[0].name() == "ANonPositive"),
+        "{n:?}"
+    );
     let (n, wake) = notes(&|c| {
         c.pool.meta.annotations = Annotations::default();
         c.now = at("2026-12-04T16:59:59Z");
@@ -189,4 +202,48 @@ fn why_claims_are_not_eligible_is_counted() {
     assert_eq!((counts.eligible, counts.in_backoff), (0, 0));
     let expected = [("NotDue", 2), ("NotReady", 3), ("NoNode", 1)].map(|(why, count)| (why.to_owned(), count));
     assert_eq!(ineligible, expected);
+}
+
+/// §6.1: what keeps a pool from being rotated is in every report, whether a start is tried or not.
+#[test]
+fn what_blocks_a_pool_is_reported() {
+    let words = |change: &dyn Fn(&mut Cluster)| {
+        let mut c = Cluster::new(&spec());
+        c.provisions = false;
+        change(&mut c);
+        c.one_pass(0).map_or_else(Vec::new, |end| end.report.blocked.iter().map(Blocked::word).collect())
+    };
+    let calm = |c: &mut Cluster| {
+        c.set_pool(keys::WINDOW_OPENED_AT, "2026-12-04T17:00:00Z");
+        c.claims.get_mut("old").unwrap().ready = false;
+    };
+    assert_eq!(words(&calm), [""; 0]);
+    let blocked = |change: &dyn Fn(&mut Cluster)| words(&|c| [&calm, change].iter().for_each(|change| change(c)));
+    assert_eq!(blocked(&|c| c.pool.is_static = true), ["StaticNodePool"]);
+    assert_eq!(blocked(&|c| c.set_pool(keys::FREEZE, "2026-12-05T00:00:00Z")), ["Frozen"]);
+    // by the template no node expires, but one of before does
+    assert_eq!(blocked(&|c| c.pool.expire_after = None), [""; 0]);
+    let never = |c: &mut Cluster| {
+        c.pool.expire_after = None;
+        c.claims.values_mut().for_each(|claim| claim.expire_after = None);
+    };
+    assert_eq!(blocked(&never), ["NeverDue"]);
+    assert_eq!(blocked(&|c| c.pool.limits = cpu("8")), ["LimitsExhausted"]);
+    assert_eq!(blocked(&|c| c.pool.limits = cpu("9")), [""; 0]);
+    let in_flight = |c: &mut Cluster| {
+        c.pool.limits = cpu("8");
+        c.set_pool(keys::ACTIVE_ROTATION, "young");
+        c.set_claim("young", keys::STATE, "draining");
+        c.claims.get_mut("young").unwrap().meta.deleted = Some(c.now);
+    };
+    assert_eq!(blocked(&in_flight), [""; 0], "a rotation holds a node more than usual");
+    for (lost, word) in [
+        (Ungoverned::Conflict(vec!["a".into()]), "PolicyConflict"),
+        (Ungoverned::InvalidPolicy("a".into()), "InvalidPolicy"),
+        (Ungoverned::OnlyTemplate("a".into()), "Unselected"),
+    ] {
+        let mut c = Cluster::new(&spec());
+        c.lost = Some(lost);
+        assert_eq!(c.run().report.blocked.iter().map(Blocked::word).collect::<Vec<_>>(), [word]);
+    }
 }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::policy_index::{IndexedNodePool, PolicyIndex};
+use super::pool::unfindable;
 use super::{Verdict, messages};
 use crate::feasibility::{self, Cadence, Finding};
 use crate::governance::{ParsedPolicy, Ungoverned};
@@ -75,6 +76,7 @@ pub fn judge_policy(
         verdict.add_problem(*is_new && static_pools == StaticPools::Deny, static_text(pools));
     }
     verdict.warnings.extend(possible_ties(index, change.new, &effect));
+    verdict.warnings.extend(only_template(index, change.new));
     let Verdict { refusals, warnings } = verdict;
     PolicyVerdict { refusals, warnings, findings: findings(policy, &effect.governed, now) }
 }
@@ -177,6 +179,19 @@ fn static_text(pools: &[&str]) -> String {
     )
 }
 
+/// A warning about a policy that selects nothing but what templates bear.
+fn only_template(index: &PolicyIndex, new: &ParsedPolicy) -> Option<String> {
+    let selector = new.selector.as_ref().filter(|selector| index.selected_by(selector).next().is_none())?;
+    let meant: Vec<&str> = index.meant_by(selector).collect();
+    (!meant.is_empty()).then(|| {
+        format!(
+            "spec.nodePoolSelector: selects no NodePool; {} {} these labels in spec.template.metadata.labels, by which no policy selects: add them to metadata.labels",
+            messages::pools(&meant),
+            if meant.len() == 1 { "has" } else { "have" },
+        )
+    })
+}
+
 /// Warnings about equally specific policies that do not tie today: no pool has labels that both select, or a more specific
 /// policy governs each that has.
 fn possible_ties(index: &PolicyIndex, new: &ParsedPolicy, effect: &Effect<'_>) -> Vec<String> {
@@ -222,8 +237,10 @@ fn findings(policy: &Policy, governed: &[&IndexedNodePool], now: Timestamp) -> V
     let cadence = Cadence::of(policy, now);
     let mut pools: BTreeMap<(usize, String), Vec<&str>> = BTreeMap::new();
     for entry in governed {
-        for (i, found) in feasibility::findings(policy, &cadence, &entry.proposed.facts, []).into_iter().enumerate() {
-            pools.entry((i, finding(&found))).or_default().push(&entry.proposed.name);
+        let found = feasibility::findings(policy, &cadence, &entry.proposed.facts, []);
+        let blocked = unfindable(policy, &found, &entry.proposed, now);
+        for (i, text) in blocked.into_iter().chain(found.iter().map(finding)).enumerate() {
+            pools.entry((i, text)).or_default().push(&entry.proposed.name);
         }
     }
     pools.into_iter().map(|((_, text), names)| format!("{}: {text}", messages::pools(&names))).collect()
@@ -311,6 +328,59 @@ mod tests {
         index.apply_pool(Arc::new(pool("n", &labelled(&[("k", "1"), ("l", "1"), ("m", "1")]), false)));
         let one = "spec.nodePoolSelector: is as specific as that of RotationPolicy a; NodePool n matches both, and would not be rotated without the more specific policy that governs there";
         assert_eq!(warnings(&index), [one]);
+    }
+
+    /// §6.1: what blocks a pool and is no mistake of the policy's own fields.
+    #[test]
+    fn what_blocks_a_pool_is_warned_of() {
+        let read = |object: Value| Arc::new(ProposedNodePool::read(&object, Timestamp::UNIX_EPOCH));
+        let new = policy("p", &labelled(&[("w", "api")]));
+        let warned = |metadata: Value, spec: Value| {
+            let pool = read(json!({"metadata": metadata, "spec": spec}));
+            let mut index = PolicyIndex::default();
+            index.apply_pool(pool.clone());
+            let change = PolicyChange { old: None, new: &new };
+            let PolicyVerdict { refusals, warnings, findings } =
+                judge_policy(&index, change, StaticPools::Deny, Timestamp::UNIX_EPOCH);
+            assert_eq!(refusals, [""; 0]);
+            let mut index = PolicyIndex::default();
+            index.apply_policy(Arc::new(new.clone()));
+            let by_pool = judge_pool_change(&index, None, &pool, StaticPools::Deny, Timestamp::UNIX_EPOCH);
+            ([warnings, findings].concat(), by_pool.warnings)
+        };
+        let selected = json!({"name": "api", "labels": {"w": "api"}});
+        let template = |metadata: Value, expire_after: &str| json!({"metadata": metadata, "spec": {"expireAfter": expire_after, "terminationGracePeriod": "1h"}});
+        for (metadata, spec, of_policy, of_pool) in [
+            (
+                selected.clone(),
+                json!({"template": template(json!({}), "Never")}),
+                "NodePool api: NeverDue: spec.template.spec.expireAfter is Never",
+                "RotationPolicy p: NeverDue: spec.template.spec.expireAfter is Never",
+            ),
+            (
+                selected,
+                json!({"limits": {"cpu": 0}, "template": template(json!({}), "720h")}),
+                "NodePool api: LimitsExhausted: spec.limits.cpu is 0 and nothing of it is left",
+                "RotationPolicy p: LimitsExhausted: spec.limits.cpu is 0 and nothing of it is left",
+            ),
+            (
+                json!({"name": "api"}),
+                json!({"template": template(json!({"labels": {"w": "api"}}), "720h")}),
+                "spec.nodePoolSelector: selects no NodePool; NodePool api has these labels in spec.template.metadata.labels",
+                "RotationPolicy p selects labels that stand in spec.template.metadata.labels",
+            ),
+        ] {
+            let (by_policy, by_pool) = warned(metadata, spec);
+            assert!(by_policy.iter().any(|warning| warning.starts_with(of_policy)), "{of_policy}: {by_policy:?}");
+            assert!(by_pool.iter().any(|warning| warning.starts_with(of_pool)), "{of_pool}: {by_pool:?}");
+        }
+        // an operator has wanted it
+        let (by_policy, by_pool) = warned(
+            json!({"name": "api", "labels": {"w": "api"}, "annotations": {"noderotation.io/freeze": "2999-01-01T00:00:00Z"}}),
+            json!({"template": template(json!({}), "720h")}),
+        );
+        let is_told = |warnings: &[String]| warnings.iter().any(|warning| warning.contains("Frozen"));
+        assert!(!is_told(&by_policy) && !is_told(&by_pool));
     }
 
     proptest! {

@@ -117,6 +117,19 @@ impl PolicyIndex {
         (self.policies.len(), self.pools.len())
     }
 
+    /// The names of the NodePools that bear what `selector` selects in their template only.
+    pub fn meant_by<'a>(&'a self, selector: &'a PoolSelector) -> impl Iterator<Item = &'a str> {
+        let is_meant = |pool: &&IndexedNodePool| {
+            !selector.matches(&pool.proposed.labels) && selector.matches(&pool.proposed.template_labels)
+        };
+        self.pools.values().filter(is_meant).map(|pool| pool.proposed.name.as_str())
+    }
+
+    /// Whether it holds any NodePool.
+    pub fn has_pools(&self) -> bool {
+        !self.pools.is_empty()
+    }
+
     /// The NodePools that `selector` selects, in the order of their names.
     pub fn selected_by<'a>(&'a self, selector: &'a PoolSelector) -> impl Iterator<Item = &'a IndexedNodePool> {
         self.names_selected_by(selector).filter_map(|name| self.pools.get(&name))
@@ -164,7 +177,7 @@ mod tests {
     fn verdict(governance: &Result<Governor<'_>, Ungoverned>) -> String {
         match governance {
             Ok((p, _)) => p.name.to_string(),
-            Err(Ungoverned::NoMatch) => "-".into(),
+            Err(Ungoverned::NoMatch | Ungoverned::OnlyTemplate(_)) => "-".into(),
             Err(Ungoverned::Conflict(names)) => names.join("="),
             Err(Ungoverned::InvalidPolicy(name)) => format!("!{name}"),
         }

@@ -5,8 +5,10 @@ use jiff::Timestamp;
 use super::policy::finding;
 use super::policy_index::PolicyIndex;
 use super::{ProposedNodePool, StaticPools, Verdict, messages};
+use crate::blocked::{Blocked, BlockedReason};
 use crate::feasibility::{self, Cadence, Derived, Finding, PoolFacts};
 use crate::governance::{ParsedPolicy, Ungoverned, govern};
+use crate::policy::Policy;
 
 /// The result of [`judge_pool`].
 #[derive(Clone, Debug, Default)]
@@ -19,20 +21,25 @@ pub struct PoolVerdict {
     pub derived: Option<Derived>,
     /// The findings of §6; empty unless a valid policy governs the pool.
     pub findings: Vec<Finding>,
+    /// What keeps the pool from being rotated (§6.1).
+    pub blocked: Vec<Blocked>,
 }
 
 /// Judges a NodePool as if these policies were all there are, and as if it had `claims` nodes. The calendar is evaluated
 /// as of `now`.
 pub fn judge_pool<'a>(
     pool: &ProposedNodePool,
-    policies: impl IntoIterator<Item = &'a ParsedPolicy>,
+    policies: impl IntoIterator<Item = &'a ParsedPolicy> + Clone,
     claims: i64,
     now: Timestamp,
 ) -> PoolVerdict {
     let mut verdict =
         PoolVerdict { refusals: pool.problems.iter().map(ToString::to_string).collect(), ..PoolVerdict::default() };
-    match govern(&pool.labels, policies) {
-        Err(Ungoverned::NoMatch) => {}
+    let governance =
+        govern(&pool.labels, policies.clone()).map_err(|why| why.or_only_template(&pool.template_labels, policies));
+    verdict.blocked = governance.as_ref().err().and_then(Blocked::ungoverned).into_iter().collect();
+    match governance {
+        Err(Ungoverned::NoMatch | Ungoverned::OnlyTemplate(_)) => {}
         Ok((winner, policy)) => {
             verdict.governed_by = Some(winner.name.to_string());
             if pool.is_static {
@@ -42,6 +49,7 @@ pub fn judge_pool<'a>(
             let facts = PoolFacts { claims, ..pool.facts };
             verdict.derived = Some(feasibility::derive(policy, &cadence, &facts));
             verdict.findings = feasibility::findings(policy, &cadence, &facts, []);
+            verdict.blocked = Blocked::all(policy, &verdict.findings, &pool.situation(), now);
         }
         Err(Ungoverned::Conflict(names)) => verdict.refusals.push(tie(&names)),
         Err(Ungoverned::InvalidPolicy(winner)) => {
@@ -67,8 +75,13 @@ pub fn judge_pool_change(
         verdict.add_problem(is_new, problem.to_string());
     }
     let before = old.map(|old| govern(&old.labels, index.policies()));
-    match govern(&new.labels, index.policies()) {
+    match govern(&new.labels, index.policies())
+        .map_err(|why| why.or_only_template(&new.template_labels, index.policies()))
+    {
         Err(Ungoverned::NoMatch) => {}
+        Err(why @ Ungoverned::OnlyTemplate(_)) => {
+            verdict.warnings.extend(Blocked::ungoverned(&why).map(|b| b.to_string()));
+        }
         Err(Ungoverned::Conflict(names)) => {
             let is_new = !matches!(&before, Some(Err(Ungoverned::Conflict(earlier))) if *earlier == names);
             verdict.add_problem(is_new, tie(&names));
@@ -81,15 +94,36 @@ pub fn judge_pool_change(
                 return verdict;
             }
             verdict.warnings.extend(drift(old, new));
-            if old.is_none_or(|old| old.labels != new.labels || old.facts != new.facts) {
+            if old.is_none_or(|old| old.labels != new.labels || old.facts != new.facts || old.limits != new.limits) {
                 let cadence = Cadence::of(policy, now);
                 let findings = feasibility::findings(policy, &cadence, &new.facts, []);
                 let by = &winner.name;
-                verdict.warnings.extend(findings.iter().map(|f| format!("RotationPolicy {by}: {}", finding(f))));
+                let warnings = unfindable(policy, &findings, new, now).into_iter().chain(findings.iter().map(finding));
+                verdict.warnings.extend(warnings.map(|warning| format!("RotationPolicy {by}: {warning}")));
             }
         }
     }
     verdict
+}
+
+/// What blocks the pool and is no finding, unless its operator has wanted it.
+pub(super) fn unfindable(
+    policy: &Policy,
+    findings: &[Finding],
+    pool: &ProposedNodePool,
+    now: Timestamp,
+) -> Vec<String> {
+    Blocked::all(policy, findings, &pool.situation(), now)
+        .iter()
+        .filter(|blocked| {
+            // a freeze that cannot be read and a static pool are refused
+            matches!(
+                blocked.reason(),
+                BlockedReason::NeverDue | BlockedReason::NoWindowAhead | BlockedReason::LimitsExhausted
+            )
+        })
+        .map(|blocked| format!("{}: {blocked}", blocked.word()))
+        .collect()
 }
 
 /// A warning about a change of `expireAfter`: Karpenter counts it as drift and replaces every node.

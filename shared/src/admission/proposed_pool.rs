@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use crate::blocked::Situation;
 use crate::feasibility::PoolFacts;
 use crate::field_error::{FieldError, quoted};
+use crate::objects::Freeze;
+use crate::quantity::{Quantity, Resources};
 use crate::{duration, instant, keys};
 
 /// Karpenter's own default for `expireAfter`.
@@ -21,8 +24,16 @@ pub struct ProposedNodePool {
     pub labels: BTreeMap<String, String>,
     /// Whether `spec.replicas` is set: a static pool, which cannot be rotated.
     pub is_static: bool,
+    /// The operator's freeze.
+    pub freeze: Freeze,
+    /// `spec.limits`, as far as it can be read.
+    pub limits: Resources,
+    /// `status.resources`: what its nodes take of the limits.
+    pub usage: Resources,
     /// The input of the findings (§6); the number of claims is taken from `status.resources.nodes`, 0 if absent.
     pub facts: PoolFacts,
+    /// The labels of the template, which new nodes bear. Policies do not select by them.
+    pub template_labels: BTreeMap<String, String>,
     /// The `noderotation.io/` labels and annotations in the template, which Karpenter copies to every new NodeClaim.
     pub template: BTreeMap<String, String>,
     /// What is wrong: a `freeze` or a lifetime that cannot be read, `noderotation.io/` keys in the template.
@@ -41,16 +52,45 @@ impl ProposedNodePool {
         let termination_grace_period = lifetime(object, "terminationGracePeriod", false, &mut problems);
         problems.extend(freeze_problem(object, now));
         problems.extend(template_problems(object));
-        let labels = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
         Self {
             name: object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            labels: labels.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect(),
+            labels: texts(object, "/metadata/labels"),
             is_static: object.pointer("/spec/replicas").is_some_and(|r| !r.is_null()),
+            freeze: Freeze::read(object.pointer("/metadata/annotations").and_then(|a| a.get(keys::FREEZE)?.as_str())),
+            limits: amounts(object, "/spec/limits"),
+            usage: amounts(object, "/status/resources"),
+            template_labels: texts(object, "/spec/template/metadata/labels"),
             facts: PoolFacts { expire_after, termination_grace_period, claims: nodes(object) },
             template: TEMPLATE_MAPS.iter().flat_map(|map| template_keys(object, map)).collect(),
             problems,
         }
     }
+}
+
+impl ProposedNodePool {
+    /// What blocks it depends on, as if no rotation were in flight.
+    pub(super) fn situation(&self) -> Situation<'_> {
+        Situation {
+            is_static: self.is_static,
+            expires: self.facts.expire_after.is_some(),
+            freeze: &self.freeze,
+            limits: &self.limits,
+            usage: Some(&self.usage),
+        }
+    }
+}
+
+/// The fields of a map that are texts.
+fn texts(object: &Value, map: &str) -> BTreeMap<String, String> {
+    let fields = object.pointer(map).and_then(Value::as_object).into_iter().flatten();
+    fields.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+/// The fields of a map that are quantities; the API server admits numbers as well as texts.
+fn amounts(object: &Value, map: &str) -> Resources {
+    let fields = object.pointer(map).and_then(Value::as_object).into_iter().flatten();
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    fields.filter_map(|(name, value)| Some((name.clone(), Quantity::parse(&text(value))?))).collect()
 }
 
 fn lifetime(object: &Value, field: &str, may_be_never: bool, problems: &mut Vec<FieldError>) -> Option<SignedDuration> {
