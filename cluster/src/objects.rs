@@ -133,7 +133,12 @@ impl Cached for Node {
             conditions: Vec<RawCondition>,
         }
         let raw: Raw = serde_json::from_str(json)?;
+        let keeps_away = |t: &RawTaint| {
+            matches!(&*t.effect, "NoSchedule" | "NoExecute")
+                && ![keys::KARPENTER_DISRUPTED, keys::UNSCHEDULABLE].contains(&&*t.key)
+        };
         Ok(Self {
+            taints: raw.spec.taints.iter().filter(|t| keeps_away(t)).map(RawTaint::taint).collect(),
             pool: raw.metadata.label(keys::KARPENTER_NODEPOOL),
             hostname: raw.metadata.label(keys::HOSTNAME),
             ready: is_true(&raw.status.conditions, "Ready"),
@@ -152,6 +157,12 @@ struct RawTaint {
     value: String,
     #[serde(default)]
     effect: String,
+}
+
+impl RawTaint {
+    fn taint(&self) -> Taint {
+        Taint { key: self.key.clone(), value: self.value.clone(), effect: self.effect.clone() }
+    }
 }
 
 #[derive(Deserialize)]
@@ -246,13 +257,12 @@ impl Cached for NodePool {
             labels: raw.metadata.labels,
             is_static: raw.spec.replicas.is_some(),
             limits: amounts(&raw.spec.limits),
-            expire_after: lifetime(template.expire_after.as_deref()),
+            expire_after: match template.expire_after.as_deref() {
+                None => Some(NodePool::DEFAULT_EXPIRE_AFTER),
+                text => lifetime(text),
+            },
             termination_grace_period: template.termination_grace_period.as_deref().and_then(duration::parse),
-            taints: template
-                .taints
-                .into_iter()
-                .map(|t| Taint { key: t.key, value: t.value, effect: t.effect })
-                .collect(),
+            taints: template.taints.iter().map(RawTaint::taint).collect(),
             requirements: template
                 .requirements
                 .into_iter()
@@ -333,6 +343,86 @@ mod tests {
         assert_eq!(claim.capacity.get("pods"), Quantity::whole(110));
         assert_eq!(claim.meta.annotations.get(keys::STATE), Some("pending"));
         assert!(!claim.meta.annotations.has("other"));
+    }
+
+    #[test]
+    fn a_node_keeps_what_is_read() {
+        let node = |spec: &str, status: &str| {
+            let labels = r#""labels":{"karpenter.sh/nodepool":"api","kubernetes.io/hostname":"h","karpenter.sh/initialized":"true"}"#;
+            Node::read(&format!(r#"{{"metadata":{{"name":"n1","uid":"u",{labels}}},"spec":{spec},"status":{status}}}"#))
+                .unwrap()
+        };
+        let ready = r#"{"conditions":[{"type":"DiskPressure","status":"True"},{"type":"Ready","status":"True"}]}"#;
+        let plain = node("{}", ready);
+        assert_eq!((&*plain.pool, &*plain.hostname, plain.initialized, plain.ready), ("api", "h", true, true));
+        assert!(!plain.unschedulable && !plain.disrupted && plain.taints.is_empty());
+        assert!(!node("{}", r#"{"conditions":[{"type":"Ready","status":"Unknown"}]}"#).ready);
+        let taints = [
+            ("node.kubernetes.io/unschedulable", "NoSchedule"),
+            ("karpenter.sh/disrupted", "NoSchedule"),
+            ("spot-itn", "NoSchedule"),
+            ("rather-not", "PreferNoSchedule"),
+            ("out-of-service", "NoExecute"),
+        ]
+        .map(|(key, effect)| format!(r#"{{"key":"{key}","value":"v","effect":"{effect}"}}"#))
+        .join(",");
+        let tainted = node(&format!(r#"{{"unschedulable":true,"taints":[{taints}]}}"#), ready);
+        assert!(tainted.unschedulable && tainted.disrupted);
+        let kept: Vec<String> = tainted.taints.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            kept,
+            ["spot-itn=v:NoSchedule", "out-of-service=v:NoExecute"],
+            "the others are told otherwise, or keep nobody away"
+        );
+    }
+
+    #[test]
+    fn a_pool_keeps_what_is_read() {
+        let pool = NodePool::read(
+            r#"{"metadata":{"name":"api","uid":"u","labels":{"w":"api"},"annotations":{"noderotation.io/freeze":"x"}},
+                "spec":{"limits":{"cpu":"8","nodes":3},"template":{"metadata":{"labels":{"t":"x"}},"spec":{
+                    "expireAfter":"336h","terminationGracePeriod":"1h","taints":[{"key":"team","effect":"NoSchedule"}],
+                    "startupTaints":[{"key":"cni","effect":"NoSchedule"}],
+                    "requirements":[{"key":"kubernetes.io/arch","operator":"In","values":["arm64"]}]}}}}"#,
+        )
+        .unwrap();
+        assert_eq!((pool.labels["w"].as_str(), pool.template_labels["t"].as_str()), ("api", "x"));
+        assert_eq!((pool.limits.get("cpu"), pool.limits.get("nodes")), (Quantity::whole(8), Quantity::whole(3)));
+        assert_eq!(pool.expire_after, Some(SignedDuration::from_hours(336)));
+        assert_eq!(pool.termination_grace_period, Some(SignedDuration::from_hours(1)));
+        assert_eq!(pool.taints.iter().map(ToString::to_string).collect::<Vec<_>>(), ["team:NoSchedule"]);
+        let Some(Requirement { key, operator, values }) = pool.requirements.first() else { panic!("no requirement") };
+        assert_eq!(
+            (key.as_str(), operator.as_str(), values.as_slice()),
+            ("kubernetes.io/arch", "In", &["arm64".to_owned()][..])
+        );
+        assert!(!pool.is_static && pool.meta.annotations.has(keys::FREEZE));
+        let fixed = NodePool::read(r#"{"metadata":{"name":"f"},"spec":{"replicas":0}}"#).unwrap();
+        assert!(fixed.is_static && fixed.limits.0.is_empty());
+        assert_eq!(fixed.expire_after, Some(SignedDuration::from_hours(720)), "Karpenter's own default");
+        let never = r#"{"metadata":{"name":"n"},"spec":{"template":{"spec":{"expireAfter":"Never"}}}}"#;
+        assert_eq!(NodePool::read(never).unwrap().expire_after, None);
+    }
+
+    #[test]
+    fn a_placeholder_keeps_what_is_read() {
+        let placeholder = |status: &str| {
+            Placeholder::read(&format!(
+                r#"{{"metadata":{{"name":"surge-x","uid":"u","labels":{{"karpenter.sh/nodepool":"api"}},"annotations":{{"noderotation.io/surge-for":"x"}}}},
+                    "spec":{{"nodeName":"n1"}},"status":{status}}}"#
+            ))
+            .unwrap()
+        };
+        let running = placeholder(r#"{"phase":"Running"}"#);
+        assert_eq!((&*running.pool, &*running.node, &*running.phase, running.claim()), ("api", "n1", "Running", "x"));
+        assert_eq!(running.unschedulable, None);
+        let condition = |status: &str, reason: &str| {
+            format!(
+                r#"{{"conditions":[{{"type":"PodScheduled","status":"{status}","reason":"{reason}","message":"no node fits"}}]}}"#
+            )
+        };
+        assert_eq!(placeholder(&condition("False", "Unschedulable")).unschedulable.as_deref(), Some("no node fits"));
+        assert_eq!(placeholder(&condition("True", "Unschedulable")).unschedulable, None);
     }
 
     #[test]

@@ -47,8 +47,10 @@ pub fn ready<'a>(world: &'a World, candidate: &NodeClaim, started_at: Timestamp)
 }
 
 /// Why this Node cannot stand in for the candidate's; `None` where it can.
-pub fn obstacle(world: &World, candidate: &NodeClaim, host: &Node) -> Option<&'static str> {
+pub fn obstacle(world: &World, candidate: &NodeClaim, host: &Node) -> Option<String> {
     let claim = world.claim_on(&host.meta.name);
+    // placed there before the taint came; what must move would not be
+    let taint = host.taints.iter().find(|taint| !world.pool.taints.contains(taint));
     let obstacles = [
         (host.meta.name == candidate.node, "is the candidate's own"),
         (host.pool != world.pool.meta.name, "belongs to another NodePool"),
@@ -60,7 +62,8 @@ pub fn obstacle(world: &World, candidate: &NodeClaim, host: &Node) -> Option<&'s
         (claim.is_none(), "has no NodeClaim of this NodePool that names it"),
         (claim.is_some_and(|c| c.meta.deleted.is_some()), "belongs to a NodeClaim that is being deleted"),
     ];
-    obstacles.into_iter().find(|(is_so, _)| *is_so).map(|(_, obstacle)| obstacle)
+    let found = obstacles.into_iter().find(|(is_so, _)| *is_so).map(|(_, obstacle)| obstacle.to_owned());
+    found.or_else(|| taint.map(|taint| format!("has the taint {taint}, which the NodePool's template has not")))
 }
 
 /// Whether the placeholder's host is going away. The placeholder's own do-not-disrupt would then only stall the drain.

@@ -168,6 +168,8 @@ pub const KARPENTER_NODEPOOL: &str = "karpenter.sh/nodepool";
 pub const KARPENTER_INITIALIZED: &str = "karpenter.sh/initialized";
 /// Karpenter's taint on Nodes that it is about to remove.
 pub const KARPENTER_DISRUPTED: &str = "karpenter.sh/disrupted";
+/// The well-known taint of a Node that is cordoned.
+pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 /// The well-known label with a Node's host name, which need not be the Node's name.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The well-known label with a Node's zone.

@@ -132,7 +132,18 @@ pub struct Requirement {
     pub values: Vec<String>,
 }
 
+impl std::fmt::Display for Taint {
+    /// `key=value:effect`, as kubectl writes it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let value = if self.value.is_empty() { String::new() } else { format!("={}", self.value) };
+        write!(f, "{}{value}:{}", self.key, self.effect)
+    }
+}
+
 impl NodePool {
+    /// Karpenter's own default for the template's `expireAfter`, which its CRD writes into every object.
+    pub const DEFAULT_EXPIRE_AFTER: SignedDuration = SignedDuration::from_hours(720);
+
     /// The anchor: the name of the NodeClaim in rotation. A value that no object can have as its name counts as absent.
     pub fn anchor(&self) -> Option<&str> {
         self.meta.annotations.name(keys::ACTIVE_ROTATION)
@@ -332,6 +343,8 @@ pub struct Node {
     pub unschedulable: bool,
     /// Whether the Node has the taint `karpenter.sh/disrupted`.
     pub disrupted: bool,
+    /// Its taints that keep Pods away (`NoSchedule`, `NoExecute`), but for those that the fields above tell.
+    pub taints: Box<[Taint]>,
 }
 
 impl Node {

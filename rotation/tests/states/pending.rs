@@ -5,7 +5,7 @@ use noderotation_rotation::announcement::Announcement;
 use noderotation_rotation::pass::PassEnd;
 use noderotation_rotation::reason::Reason;
 use noderotation_shared::keys;
-use noderotation_shared::objects::{Node, NodeClaim};
+use noderotation_shared::objects::{Node, NodeClaim, Taint};
 
 use crate::cluster::*;
 
@@ -64,12 +64,13 @@ fn a_claim_that_drains_without_its_anchor_holds_what_is_pending() {
 #[test]
 fn readiness_is_judged_on_the_host() {
     type Change = fn(&mut Cluster);
-    let of_node: [(&str, Change); 5] = [
+    let of_node: [(&str, Change); 6] = [
         ("is not Ready", |c| host(c).ready = false),
         ("is not initialized", |c| host(c).initialized = false),
         ("is unschedulable", |c| host(c).unschedulable = true),
         ("is being disrupted", |c| host(c).disrupted = true),
         ("belongs to another NodePool", |c| host(c).pool = "other".into()),
+        ("has the taint spot-itn=soon:NoSchedule, which", |c| host(c).taints = [taint("soon")].into()),
     ];
     let of_others: [(&str, Change); 5] = [
         // a kubelet can label its Node with any pool; the NodeClaim it cannot write
@@ -96,6 +97,25 @@ fn readiness_is_judged_on_the_host() {
         assert_eq!(c.mark("old", keys::STARTED_AT), started_at, "{why}: the attempt began anew");
         assert_eq!(c.told.len(), told, "{why}: {:?}", c.told);
         assert!(c.claims["old"].meta.deleted.is_none(), "{why}");
+    }
+}
+
+fn taint(value: &str) -> Taint {
+    Taint { key: "spot-itn".into(), value: value.into(), effect: "NoSchedule".into() }
+}
+
+/// What all nodes of the pool have, the placeholder tolerates, and so do the Pods that must move.
+#[test]
+fn a_taint_of_the_template_keeps_nothing_away() {
+    for (of_template, crosses) in [("soon", true), ("later", false)] {
+        let mut c = Cluster::new(&spec());
+        c.provisions = false;
+        c.pool.taints = vec![taint(of_template)];
+        c.run();
+        c.provide();
+        host(&mut c).taints = [taint("soon")].into();
+        c.after(5).run();
+        assert_eq!(c.claims["old"].meta.deleted.is_some(), crosses, "{of_template}");
     }
 }
 

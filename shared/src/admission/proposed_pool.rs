@@ -8,12 +8,9 @@ use serde_json::Value;
 use crate::blocked::Situation;
 use crate::feasibility::PoolFacts;
 use crate::field_error::{FieldError, quoted};
-use crate::objects::Freeze;
+use crate::objects::{Freeze, NodePool};
 use crate::quantity::{Quantity, Resources};
 use crate::{duration, instant, keys};
-
-/// Karpenter's own default for `expireAfter`.
-const DEFAULT_EXPIRE_AFTER: SignedDuration = SignedDuration::from_hours(720);
 
 /// The fields of a submitted NodePool that rotation depends on, and what is wrong with them.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,7 +43,7 @@ impl ProposedNodePool {
     pub fn read(object: &Value, now: Timestamp) -> Self {
         let mut problems = Vec::new();
         let expire_after = match object.pointer("/spec/template/spec/expireAfter").filter(|value| !value.is_null()) {
-            None => Some(DEFAULT_EXPIRE_AFTER),
+            None => Some(NodePool::DEFAULT_EXPIRE_AFTER),
             Some(_) => lifetime(object, "expireAfter", true, &mut problems),
         };
         let termination_grace_period = lifetime(object, "terminationGracePeriod", false, &mut problems);
