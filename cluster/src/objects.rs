@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::kind::Kind;
 use noderotation_shared::objects::{
-    Annotations, Meta, Node, NodeClaim, NodePool, Placeholder, PolicyObject, Requirement, Taint,
+    Annotations, Lifetimes, Meta, Node, NodeClaim, NodePool, Placeholder, PolicyObject, Requirement, Taint,
 };
 use noderotation_shared::quantity::{Quantity, Resources};
 use noderotation_shared::store::Stored;
@@ -238,6 +238,11 @@ impl Cached for NodePool {
         }
         #[derive(Default, Deserialize)]
         #[serde(default)]
+        struct NodeClassRef {
+            group: Option<String>,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
         struct TemplateMeta {
             labels: BTreeMap<String, String>,
         }
@@ -246,10 +251,12 @@ impl Cached for NodePool {
         struct TemplateSpec {
             expire_after: Option<String>,
             termination_grace_period: Option<String>,
+            node_class_ref: NodeClassRef,
             taints: Vec<RawTaint>,
             requirements: Vec<RawRequirement>,
         }
         let raw: Raw = serde_json::from_str(json)?;
+        let defaults = Lifetimes::defaults(raw.spec.template.spec.node_class_ref.group.as_deref());
         let Template { metadata: TemplateMeta { labels: template_labels }, spec: template } = raw.spec.template;
         Ok(Self {
             template_labels,
@@ -258,10 +265,14 @@ impl Cached for NodePool {
             is_static: raw.spec.replicas.is_some(),
             limits: amounts(&raw.spec.limits),
             expire_after: match template.expire_after.as_deref() {
-                None => Some(NodePool::DEFAULT_EXPIRE_AFTER),
+                None => Some(defaults.expire_after),
                 text => lifetime(text),
             },
-            termination_grace_period: template.termination_grace_period.as_deref().and_then(duration::parse),
+            termination_grace_period: match template.termination_grace_period.as_deref() {
+                None => defaults.termination_grace_period,
+                Some(text) => duration::parse(text),
+            },
+            is_auto_mode: defaults.is_auto_mode,
             taints: template.taints.iter().map(RawTaint::taint).collect(),
             requirements: template
                 .requirements
@@ -400,6 +411,11 @@ mod tests {
         let fixed = NodePool::read(r#"{"metadata":{"name":"f"},"spec":{"replicas":0}}"#).unwrap();
         assert!(fixed.is_static && fixed.limits.0.is_empty());
         assert_eq!(fixed.expire_after, Some(SignedDuration::from_hours(720)), "Karpenter's own default");
+        assert!(fixed.termination_grace_period.is_none() && !fixed.is_auto_mode);
+        let auto = r#"{"metadata":{"name":"n"},"spec":{"template":{"spec":{"nodeClassRef":{"group":"eks.amazonaws.com","kind":"NodeClass","name":"default"}}}}}"#;
+        let auto = NodePool::read(auto).unwrap();
+        assert_eq!(auto.expire_after, Some(SignedDuration::from_hours(336)));
+        assert_eq!((auto.termination_grace_period, auto.is_auto_mode), (Some(SignedDuration::from_hours(24)), true));
         let never = r#"{"metadata":{"name":"n"},"spec":{"template":{"spec":{"expireAfter":"Never"}}}}"#;
         assert_eq!(NodePool::read(never).unwrap().expire_after, None);
     }

@@ -13,7 +13,8 @@ use crate::report::PoolReport;
 /// Something to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// What it is about. A later notice of the same topic with the same text is not told again.
+    /// What it is about. A later notice of the same topic with the same text is not told again; of a finding, or of what
+    /// blocks a pool, neither is one with another text.
     pub topic: String,
     /// The sentence.
     pub text: String,
@@ -21,6 +22,18 @@ pub struct Notice {
     pub is_warning: bool,
     /// The Event that tells it; `None`: the log alone does.
     pub event: Option<EventAbout>,
+}
+
+impl Notice {
+    /// What makes it another notice of the same topic. Findings, and what blocks a pool, stand for as long as they hold: that a
+    /// number in their text changes, as with every new node, is no news.
+    fn identity(&self) -> &str {
+        let stands = self
+            .event
+            .as_ref()
+            .is_some_and(|about| matches!(about.reason, EventReason::Finding(_) | EventReason::Blocked(_)));
+        if stands { "" } else { &self.text }
+    }
 }
 
 /// Which Event tells a notice.
@@ -44,11 +57,13 @@ impl EventDedup {
     /// The notices of a pass that were not told yet. What the pass no longer noticed may be told again later.
     pub fn transition(&mut self, pool: &str, noticed: Vec<Notice>) -> Vec<Notice> {
         let before = self.0.remove(pool).unwrap_or_default();
-        let now = noticed.iter().map(|notice| (notice.topic.clone(), notice.text.clone())).collect::<BTreeMap<_, _>>();
+        let told = |notice: &Notice| (notice.topic.clone(), notice.identity().to_owned());
+        let now: BTreeMap<_, _> = noticed.iter().map(told).collect();
         if !now.is_empty() {
             self.0.insert(pool.to_owned(), now);
         }
-        noticed.into_iter().filter(|notice| before.get(&notice.topic) != Some(&notice.text)).collect()
+        let is_new = |notice: &Notice| before.get(&notice.topic).is_none_or(|told| told != notice.identity());
+        noticed.into_iter().filter(is_new).collect()
     }
 
     /// Whether this notice, which belongs to no finished pass, was not told yet.

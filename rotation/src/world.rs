@@ -138,6 +138,7 @@ impl World {
             expire_after: self.pool.expire_after,
             termination_grace_period: self.pool.termination_grace_period,
             claims: i64::try_from(self.claims.len()).unwrap_or(i64::MAX),
+            is_auto_mode: self.pool.is_auto_mode,
         }
     }
 

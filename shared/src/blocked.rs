@@ -245,7 +245,12 @@ mod tests {
         let Pool { is_static, expires, freeze, limits, usage } = &pool;
         let situation = Situation { is_static: *is_static, expires: *expires, freeze, limits, usage: usage.as_ref() };
         let hours = |hours| Some(SignedDuration::from_hours(hours));
-        let facts = PoolFacts { expire_after: hours(14 * 24), termination_grace_period: hours(1), claims: 1 };
+        let facts = PoolFacts {
+            expire_after: hours(14 * 24),
+            termination_grace_period: hours(1),
+            claims: 1,
+            is_auto_mode: false,
+        };
         let found = findings(&policy, &Cadence::of(&policy, now), &facts, []);
         Blocked::all(&policy, &found, &situation, now).iter().map(|b| format!("{}: {b}", b.word())).collect()
     }

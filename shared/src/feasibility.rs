@@ -17,6 +17,8 @@ pub struct PoolFacts {
     pub termination_grace_period: Option<SignedDuration>,
     /// `N`, the number of the pool's NodeClaims.
     pub claims: i64,
+    /// Whether it is a pool of EKS Auto Mode, which limits the lifetime of its nodes.
+    pub is_auto_mode: bool,
 }
 
 /// The value that replaces an unset `tGP` in calculations. It does not limit any drain.
@@ -24,6 +26,9 @@ pub const TGP_STAND_IN: SignedDuration = SignedDuration::from_hours(1);
 
 /// The part of `t_rot` for Pods that are stuck terminating: Karpenter waits for them until 60 s after their deletion.
 pub const STUCK_POD_BUFFER: SignedDuration = SignedDuration::from_mins(2);
+
+/// What is left out by a window that people mean to be always open, such as one from 00:00 to 23:59.
+const MOMENT: SignedDuration = SignedDuration::from_mins(1);
 
 /// The limit of EKS Auto Mode on `expireAfter + terminationGracePeriod`.
 const HARD_CAP: SignedDuration = SignedDuration::from_hours(21 * 24);
@@ -165,7 +170,7 @@ pub enum Code {
     OverrideGBelowK,
     /// The template has no `terminationGracePeriod`, so the length of a drain is unlimited.
     TGPUnset,
-    /// `expireAfter + terminationGracePeriod` exceeds the 21 days of EKS Auto Mode.
+    /// In EKS Auto Mode: `expireAfter + terminationGracePeriod` exceeds its 21 days.
     HardCapExceeded,
     /// `retryBackoff` is shorter than `readyTimeout`.
     RetryBackoffShort,
@@ -337,7 +342,8 @@ fn settings(policy: &Policy, pool: &PoolFacts, d: &Derived, add: &mut impl FnMut
     if pool.termination_grace_period.is_none() {
         add(Code::TGPUnset, "the NodePool's template has no terminationGracePeriod, so a drain may take any time; these figures assume 1h".into());
     }
-    if let Some(e) = pool.expire_after.filter(|e| e.saturating_add(d.termination_grace_period) > HARD_CAP) {
+    let exceeds = |e: &SignedDuration| e.saturating_add(d.termination_grace_period) > HARD_CAP;
+    if let Some(e) = pool.expire_after.filter(|e| pool.is_auto_mode && exceeds(e)) {
         add(
             Code::HardCapExceeded,
             format!(
@@ -439,7 +445,8 @@ fn throughput(policy: &Policy, cadence: &Cadence, pool: &PoolFacts, d: &Derived,
                     ),
                 );
             }
-            if slot > period.gap {
+            // a window that closes for a moment is as good as one that stays open
+            if slot > period.gap && period.gap > MOMENT {
                 add(
                     Code::RotationSpansNextWindow,
                     format!(

@@ -39,6 +39,7 @@
 //!     expire_after: Some(SignedDuration::from_hours(14 * 24)),
 //!     termination_grace_period: Some(SignedDuration::from_hours(1)),
 //!     claims: 10,
+//!     is_auto_mode: false,
 //! };
 //! let findings = feasibility::findings(&policy, &Cadence::of(&policy, now), &pool, []);
 //! assert_eq!(findings[0].code.name(), "ANonPositive");

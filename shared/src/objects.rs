@@ -104,10 +104,36 @@ pub struct NodePool {
     pub expire_after: Option<SignedDuration>,
     /// The template's `terminationGracePeriod`; `None` if it is not set.
     pub termination_grace_period: Option<SignedDuration>,
+    /// Whether it is a pool of EKS Auto Mode.
+    pub is_auto_mode: bool,
     /// The template's taints, without the startup taints.
     pub taints: Vec<Taint>,
     /// The template's requirements.
     pub requirements: Vec<Requirement>,
+}
+
+/// How long a NodePool's nodes live, and their drains last, where its template does not say so.
+#[derive(Clone, Copy, Debug)]
+pub struct Lifetimes {
+    /// The default of `expireAfter`.
+    pub expire_after: SignedDuration,
+    /// The default of `terminationGracePeriod`; `None`: drains are not limited.
+    pub termination_grace_period: Option<SignedDuration>,
+    /// Whether the pool is one of EKS Auto Mode.
+    pub is_auto_mode: bool,
+}
+
+impl Lifetimes {
+    /// The defaults of the Karpenter that serves this `nodeClassRef.group`: 720h and none; in EKS Auto Mode 336h and 24h.
+    pub fn defaults(node_class_group: Option<&str>) -> Self {
+        let is_auto_mode = node_class_group == Some("eks.amazonaws.com");
+        let hours = SignedDuration::from_hours;
+        if is_auto_mode {
+            Self { expire_after: hours(336), termination_grace_period: Some(hours(24)), is_auto_mode }
+        } else {
+            Self { expire_after: hours(720), termination_grace_period: None, is_auto_mode }
+        }
+    }
 }
 
 /// A taint in a NodePool's template.
@@ -141,9 +167,6 @@ impl std::fmt::Display for Taint {
 }
 
 impl NodePool {
-    /// Karpenter's own default for the template's `expireAfter`, which its CRD writes into every object.
-    pub const DEFAULT_EXPIRE_AFTER: SignedDuration = SignedDuration::from_hours(720);
-
     /// The anchor: the name of the NodeClaim in rotation. A value that no object can have as its name counts as absent.
     pub fn anchor(&self) -> Option<&str> {
         self.meta.annotations.name(keys::ACTIVE_ROTATION)

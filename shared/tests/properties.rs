@@ -236,7 +236,7 @@ proptest! {
         });
         let policy = Policy::from_json(&spec).unwrap();
         let cadence = Cadence::of(&policy, now);
-        let facts = PoolFacts { expire_after: Some(SignedDuration::from_nanos(e)), termination_grace_period: Some(SignedDuration::from_nanos(tgp)), claims };
+        let facts = PoolFacts { expire_after: Some(SignedDuration::from_nanos(e)), termination_grace_period: Some(SignedDuration::from_nanos(tgp)), is_auto_mode: true, claims };
         let _ = feasibility::derive(&policy, &cadence, &facts);
         let _ = feasibility::findings(&policy, &cadence, &facts, []);
         let candidate = Candidate {
@@ -313,6 +313,7 @@ fn the_worked_example() {
         expire_after: Some(SignedDuration::from_hours(336)),
         termination_grace_period: Some(SignedDuration::from_hours(1)),
         claims: 10,
+        is_auto_mode: true,
     };
     let d = feasibility::derive(&policy, &cadence, &facts);
     let hm = |h: i64, m: i64| SignedDuration::from_mins(h * 60 + m);
@@ -329,6 +330,64 @@ fn the_worked_example() {
     assert_eq!(cadence.measures.p(), hm(168, 0));
     let found: Vec<_> = feasibility::findings(&saturday, &cadence, &facts, []).iter().map(|f| f.code.name()).collect();
     assert_eq!(found, ["ANonPositive"]);
+}
+
+/// Only EKS Auto Mode limits how long a node may live, to 21 days with its drain.
+#[test]
+fn the_hard_cap_is_one_of_eks_auto_mode() {
+    let policy = policy(&json!({}));
+    let cadence = Cadence::of(&policy, at("2026-11-29T00:00:00Z"));
+    let is_found = |hours: i64, is_auto_mode: bool| {
+        let facts = PoolFacts {
+            expire_after: Some(SignedDuration::from_hours(hours)),
+            termination_grace_period: Some(SignedDuration::from_hours(24)),
+            claims: 1,
+            is_auto_mode,
+        };
+        let found = feasibility::findings(&policy, &cadence, &facts, []);
+        found.iter().any(|finding| finding.code.name() == "HardCapExceeded")
+    };
+    for (hours, expected) in [(336, false), (480, false), (481, true), (720, true)] {
+        assert_eq!((is_found(hours, true), is_found(hours, false)), (expected, false), "{hours}h");
+    }
+    let pool = |group: &str| {
+        let spec = json!({"template": {"spec": {"nodeClassRef": {"group": group, "kind": "x", "name": "default"}}}});
+        let proposed =
+            noderotation_shared::admission::ProposedNodePool::read(&json!({"spec": spec}), at("2026-11-29T00:00:00Z"));
+        let hours = |d: Option<SignedDuration>| d.map(|d| d.as_hours());
+        (
+            hours(proposed.facts.expire_after),
+            hours(proposed.facts.termination_grace_period),
+            proposed.facts.is_auto_mode,
+        )
+    };
+    assert_eq!(pool("eks.amazonaws.com"), (Some(336), Some(24), true));
+    assert_eq!(pool("karpenter.k8s.aws"), (Some(720), None, false));
+}
+
+/// Who writes 23:59 means midnight: it is said so, and a rotation that spans the one minute is no finding.
+#[test]
+fn a_day_but_for_its_last_minute_is_a_whole_one() {
+    let facts = PoolFacts {
+        expire_after: Some(SignedDuration::from_hours(336)),
+        termination_grace_period: Some(SignedDuration::from_hours(1)),
+        claims: 1,
+        is_auto_mode: false,
+    };
+    let judged = |start: &str, end: &str| {
+        let all = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+        let window = json!({"timezone": "UTC", "days": all, "start": start, "end": end});
+        let policy = policy(&json!({"maintenanceWindows": [window]}));
+        let cadence = Cadence::of(&policy, at("2026-11-29T00:00:00Z"));
+        let warnings: Vec<String> = policy.warnings.iter().map(ToString::to_string).collect();
+        let found = feasibility::findings(&policy, &cadence, &facts, []);
+        (warnings, found.iter().map(|finding| finding.code.name()).collect::<Vec<_>>())
+    };
+    let warning = "spec.maintenanceWindows[0].end: found \"23:59\": closes the window for one minute before midnight; write \"24:00\" for the whole day";
+    assert_eq!(judged("00:00", "23:59"), (vec![warning.to_owned()], vec![]));
+    assert_eq!(judged("00:00", "24:00"), (vec![], vec![]));
+    assert_eq!(judged("00:00", "23:58"), (vec![], vec!["RotationSpansNextWindow"]));
+    assert_eq!(judged("00:01", "23:59"), (vec![], vec!["RotationSpansNextWindow"]), "an end of its own");
 }
 
 // §5.1's table.
@@ -429,6 +488,7 @@ fn a_holiday_makes_nodes_due_earlier() {
         expire_after: Some(SignedDuration::from_hours(336)),
         termination_grace_period: Some(SignedDuration::from_hours(1)),
         claims: 1,
+        is_auto_mode: true,
     };
     let life = feasibility::Lifespan {
         created: at("2026-12-14T00:00:00Z"),

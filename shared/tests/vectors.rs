@@ -66,8 +66,12 @@ fn derived_values_findings_and_due_times_agree() {
         let tgp = optional(&fleet["terminationGracePeriod"]);
         let nodes = fleet["nodes"].as_array().unwrap();
         let start = at(&line["pool"]["options"]["start"]);
-        let pool =
-            PoolFacts { expire_after, termination_grace_period: tgp, claims: i64::try_from(nodes.len()).unwrap() };
+        let pool = PoolFacts {
+            expire_after,
+            termination_grace_period: tgp,
+            claims: i64::try_from(nodes.len()).unwrap(),
+            is_auto_mode: true,
+        };
         let cadence = Cadence::of(&policy, start);
         let derived = feasibility::derive(&policy, &cadence, &pool);
         let want = &line["derived"];

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use noderotation_rotation::announcement::ClaimId;
-use noderotation_rotation::event_dedup::{EventAbout, Notice, notices};
+use noderotation_rotation::event_dedup::{EventAbout, EventDedup, Notice, notices};
 use noderotation_rotation::event_reason::EventReason;
 use noderotation_rotation::reason::Reason;
 use noderotation_rotation::report::PoolReport;
@@ -175,6 +175,30 @@ fn whatever_blocks_a_pool_is_an_event_on_it() {
         let expected = if word == "FatalFinding" { vec![] } else { vec![expected] };
         assert_eq!(told(&report), expected);
     }
+}
+
+/// A finding counts nodes, and a freeze may be prolonged: neither is news while it stands.
+#[test]
+fn what_stands_is_told_once() {
+    let finding = |message: &str| {
+        let found = Finding { code: Code::ThroughputBelowArrival, message: message.into() };
+        told(&PoolReport { findings: vec![found], ..report(Vec::new()) })
+    };
+    let frozen = |until: &str| told(&PoolReport { blocked: vec![Blocked::Frozen(at(until))], ..report(Vec::new()) });
+    let mut dedup = EventDedup::default();
+    assert_eq!(dedup.transition("api", finding("10 nodes")), finding("10 nodes"));
+    assert_eq!(dedup.transition("api", finding("11 nodes")), []);
+    assert_eq!(dedup.transition("api", frozen("2026-12-05T00:00:00Z")), frozen("2026-12-05T00:00:00Z"));
+    assert_eq!(dedup.transition("api", frozen("2026-12-06T00:00:00Z")), []);
+    assert_eq!(dedup.transition("api", finding("11 nodes")), finding("11 nodes"), "it was gone in between");
+    // of others, another text is another notice
+    let short = |claim: &str| {
+        let reason =
+            Reason::DrainStuck { claim: claim.into(), since: at(NOW), bound: jiff::SignedDuration::from_hours(1) };
+        told(&report(vec![reason]))
+    };
+    assert_eq!(dedup.transition("api", short("a")), short("a"));
+    assert_eq!(dedup.transition("api", short("b")), short("b"));
 }
 
 /// While nothing is in flight, the log says why, and nobody is warned of it.

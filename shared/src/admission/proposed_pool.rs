@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::blocked::Situation;
 use crate::feasibility::PoolFacts;
 use crate::field_error::{FieldError, quoted};
-use crate::objects::{Freeze, NodePool};
+use crate::objects::{Freeze, Lifetimes};
 use crate::quantity::{Quantity, Resources};
 use crate::{duration, instant, keys};
 
@@ -42,11 +42,20 @@ impl ProposedNodePool {
     /// suggests the instant that lies so far after `now`.
     pub fn read(object: &Value, now: Timestamp) -> Self {
         let mut problems = Vec::new();
-        let expire_after = match object.pointer("/spec/template/spec/expireAfter").filter(|value| !value.is_null()) {
-            None => Some(NodePool::DEFAULT_EXPIRE_AFTER),
-            Some(_) => lifetime(object, "expireAfter", true, &mut problems),
+        let group = object.pointer("/spec/template/spec/nodeClassRef/group").and_then(Value::as_str);
+        let defaults = Lifetimes::defaults(group);
+        let is_set =
+            |field: &str| object.pointer(&format!("/spec/template/spec/{field}")).is_some_and(|v| !v.is_null());
+        let expire_after = if is_set("expireAfter") {
+            lifetime(object, "expireAfter", true, &mut problems)
+        } else {
+            Some(defaults.expire_after)
         };
-        let termination_grace_period = lifetime(object, "terminationGracePeriod", false, &mut problems);
+        let termination_grace_period = if is_set("terminationGracePeriod") {
+            lifetime(object, "terminationGracePeriod", false, &mut problems)
+        } else {
+            defaults.termination_grace_period
+        };
         problems.extend(freeze_problem(object, now));
         problems.extend(template_problems(object));
         Self {
@@ -57,7 +66,12 @@ impl ProposedNodePool {
             limits: amounts(object, "/spec/limits"),
             usage: amounts(object, "/status/resources"),
             template_labels: texts(object, "/spec/template/metadata/labels"),
-            facts: PoolFacts { expire_after, termination_grace_period, claims: nodes(object) },
+            facts: PoolFacts {
+                expire_after,
+                termination_grace_period,
+                claims: nodes(object),
+                is_auto_mode: defaults.is_auto_mode,
+            },
             template: TEMPLATE_MAPS.iter().flat_map(|map| template_keys(object, map)).collect(),
             problems,
         }

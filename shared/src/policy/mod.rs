@@ -215,6 +215,14 @@ impl Reader {
             );
             return None;
         }
+        if (window.start.as_str(), window.end.as_str()) == ("00:00", "23:59") {
+            self.warnings.push(FieldError::new(
+                format!("{path}.end"),
+                quoted(&window.end),
+                "closes the window for one minute before midnight",
+                "\"24:00\" for the whole day",
+            ));
+        }
         Some(Entry::new(zone?, &days, start, end))
     }
 
