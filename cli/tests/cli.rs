@@ -337,3 +337,89 @@ fn what_keeps_a_pool_from_being_rotated_is_named() {
     let (code, out, _) = run(&["check", "-f", "-"], POLICY);
     assert_eq!(code, 0, "without NodePools nothing can be said: {out}");
 }
+
+/// Each message says what the person meant to write: by the ways in which people write these values.
+#[test]
+fn what_was_meant_is_suggested() {
+    let spec = |from: &str, to: &str| {
+        assert!(POLICY.contains(from), "{from}");
+        POLICY.replace(from, to)
+    };
+    let excluded = |fields: &str| format!("{POLICY}  exclusions: [{{{fields}}}]\n");
+    let window =
+        "  maintenanceWindows:\n  - {timezone: Asia/Tokyo, days: [Wed, Sat], start: \"02:00\", end: \"06:00\"}\n";
+    let pool = |from: &str, to: &str| POOL.replace(from, to);
+    for (input, expected) in [
+        (
+            spec("v1alpha1", "v1"),
+            "apiVersion: found \"noderotation.io/v1\": is a version that is not served; write noderotation.io/v1alpha1",
+        ),
+        (
+            spec("name: a", "name: Web_Pool"),
+            "metadata.name: found \"Web_Pool\": must consist of lower-case letters, digits, - and ., and begin and end with a letter or digit; write web-pool",
+        ),
+        (
+            spec("[Wed, Sat]", "[saturday]"),
+            "spec.maintenanceWindows[0].days[0]: found \"saturday\": is not an allowed value; write Sat",
+        ),
+        (
+            spec("[Wed, Sat]", "[]"),
+            "spec.maintenanceWindows[0].days: found []: must not be empty; write the days on which the window opens, such as [Wed, Sat]",
+        ),
+        (
+            spec("\"02:00\"", "6pm"),
+            "spec.maintenanceWindows[0].start: found \"6pm\": must be HH:MM on the 24-hour clock; write \"18:00\"",
+        ),
+        (
+            spec("\"02:00\"", "\"2:00 am\""),
+            "spec.maintenanceWindows[0].start: found \"2:00 am\": must be HH:MM on the 24-hour clock; write \"02:00\"",
+        ),
+        (
+            spec("\"02:00\"", "two"),
+            "spec.maintenanceWindows[0].start: found \"two\": must be HH:MM on the 24-hour clock; write \"00:00\" to \"23:59\"",
+        ),
+        (
+            spec(window, ""),
+            "spec.maintenanceWindows: is required; write when rotations may start, for example [{timezone: Asia/Tokyo, days: [Wed, Sat], start: \"02:00\", end: \"06:00\"}]",
+        ),
+        (
+            excluded("timezone: UTC"),
+            "spec.exclusions[0].from: is required; write the first day on which nothing is rotated, such as \"2026-12-26\"",
+        ),
+        (
+            excluded("timezone: UTC, from: \"2026-12-24\""),
+            "spec.exclusions[0].until: is required; write the last day on which nothing is rotated, such as \"2027-01-04\"",
+        ),
+        (
+            excluded("timezone: UTC, from: \"2026-12-24T18:00:00Z\", until: \"2026-12-26\""),
+            "spec.exclusions[0].from: found \"2026-12-24T18:00:00Z\": must be a local time, without an offset: its zone stands in timezone; write \"2026-12-24T18:00\"",
+        ),
+        (
+            excluded("timezone: UTC, from: \"2026-12-24T18:00Z\", until: \"2026-12-26\""),
+            "without an offset (timezone gives the time zone); write \"2026-12-24T18:00\"",
+        ),
+        (
+            pool("336h", "1.5h"),
+            "spec.template.spec.expireAfter: found \"1.5h\": must be whole hours, minutes and seconds, as Karpenter takes them; write 1h30m",
+        ),
+        (
+            pool("1h}", "1500ms}"),
+            "spec.template.spec.terminationGracePeriod: found \"1500ms\": must be whole hours, minutes and seconds, as Karpenter takes them; write 2s",
+        ),
+        (
+            pool("336h", "14d"),
+            "spec.template.spec.expireAfter: found \"14d\": must be whole hours, minutes and seconds, as Karpenter takes them; write 336h",
+        ),
+        (
+            pool("karpenter.sh/v1", "karpenter.sh/v1beta1"),
+            "apiVersion: found \"karpenter.sh/v1beta1\": is a version that is not served; write karpenter.sh/v1",
+        ),
+        (
+            pool("spec: {template", "spec: {disruption: {expireAfter: 336h}, template"),
+            "spec.disruption.expireAfter: found \"336h\": is no field of karpenter.sh/v1, which would drop it, so that nodes live for 720h; write spec.template.spec.expireAfter",
+        ),
+    ] {
+        let (code, out, err) = run(&["check", "-f", "-"], &input);
+        assert!(code == 1 && out.contains(expected), "{expected}\n{out}{err}");
+    }
+}

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use crate::api::suggestion;
 use crate::blocked::Situation;
 use crate::feasibility::PoolFacts;
 use crate::field_error::{FieldError, quoted};
@@ -104,16 +105,25 @@ fn amounts(object: &Value, map: &str) -> Resources {
     fields.filter_map(|(name, value)| Some((name.clone(), Quantity::parse(&text(value))?))).collect()
 }
 
+/// Karpenter's own rule for durations: `([0-9]+(s|m|h))+`.
+fn is_whole(text: &str) -> bool {
+    let is_unit = |c: char| matches!(c, 'h' | 'm' | 's');
+    text.ends_with(is_unit)
+        && text.split_terminator(is_unit).all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
 fn lifetime(object: &Value, field: &str, may_be_never: bool, problems: &mut Vec<FieldError>) -> Option<SignedDuration> {
     let value = object.pointer(&format!("/spec/template/spec/{field}")).filter(|value| !value.is_null())?;
     let text = value.as_str().unwrap_or_default();
     if may_be_never && text == "Never" {
         return None;
     }
-    let parsed = duration::parse(text);
+    let parsed = duration::parse(text).filter(|_| is_whole(text));
     if parsed.is_none() {
-        let instead = if may_be_never { "720h or Never" } else { "1h" };
-        problems.push(FieldError::new(format!("spec.template.spec.{field}"), value, "must be a Go duration", instead));
+        let instead = suggestion::whole_seconds(text);
+        let instead = instead.as_deref().unwrap_or(if may_be_never { "720h or Never" } else { "1h" });
+        let why = "must be whole hours, minutes and seconds, as Karpenter takes them";
+        problems.push(FieldError::new(format!("spec.template.spec.{field}"), value, why, instead));
     }
     parsed
 }

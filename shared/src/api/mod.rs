@@ -6,6 +6,7 @@
 
 mod schema;
 mod structure;
+pub(crate) mod suggestion;
 
 pub use structure::{spec_schema, structural_problems, valid_parts};
 

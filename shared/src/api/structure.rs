@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::field_error::FieldError;
+use super::suggestion;
+use crate::field_error::{FieldError, quoted};
 use crate::policy::LABEL_KEY;
 use crate::zone;
 
@@ -141,8 +142,9 @@ fn walk(schema: &Schema, value: &Value, path: &str, is_required: bool, problems:
     }
     // a field without a type is int-or-string, whose CEL rule accepts only strings
     let expected = schema.kind.as_deref().unwrap_or("string");
-    if let (true, Some(instead)) = (value.is_null(), stand_in(path.rsplit('.').next().unwrap_or_default())) {
-        problems.push(FieldError::new(path, "", "is required", instead.to_string()));
+    let field = field_of(path);
+    if value.is_null() && stand_in(field).is_some() {
+        problems.push(FieldError::new(path, "", "is required", suggestion::required(field)));
         return;
     }
     if !has_type(value, expected) {
@@ -156,13 +158,15 @@ fn walk(schema: &Schema, value: &Value, path: &str, is_required: bool, problems:
     }
     if !schema.allowed.is_empty() {
         if !schema.allowed.contains(value) {
-            let names: Vec<String> = schema.allowed.iter().map(ToString::to_string).collect();
-            problems.push(FieldError::new(
-                path,
-                shortened(value),
-                "is not an allowed value",
-                format!("one of {}", names.join(", ")),
-            ));
+            let words = schema.allowed.iter().filter_map(Value::as_str);
+            let instead = value.as_str().and_then(|found| suggestion::word(found, words)).map_or_else(
+                || {
+                    let names: Vec<String> = schema.allowed.iter().map(ToString::to_string).collect();
+                    format!("one of {}", names.join(", "))
+                },
+                str::to_owned,
+            );
+            problems.push(FieldError::new(path, shortened(value), "is not an allowed value", instead));
         }
         return;
     }
@@ -177,8 +181,7 @@ fn walk(schema: &Schema, value: &Value, path: &str, is_required: bool, problems:
 
 fn object(schema: &Schema, fields: &serde_json::Map<String, Value>, path: &str, problems: &mut Vec<FieldError>) {
     for name in schema.required.iter().filter(|name| !fields.contains_key(*name)) {
-        let instead = stand_in(name).unwrap_or_default().to_string();
-        problems.push(FieldError::new(format!("{path}.{name}"), "", "is required", instead));
+        problems.push(FieldError::new(format!("{path}.{name}"), "", "is required", suggestion::required(name)));
     }
     if let Some(most) = schema.max_properties.filter(|most| fields.len() > *most) {
         let count = fields.len();
@@ -216,7 +219,9 @@ fn unknown_field(schema: &Schema, name: &str, path: &str) -> FieldError {
 fn array(schema: &Schema, items: &[Value], path: &str, problems: &mut Vec<FieldError>) {
     let count = items.len();
     if schema.min_items.is_some_and(|least| count < least) {
-        problems.push(FieldError::new(path, "[]", "must not be empty", "at least one entry"));
+        let field = field_of(path);
+        let instead = if stand_in(field).is_some() { suggestion::required(field) } else { "at least one entry" };
+        problems.push(FieldError::new(path, "[]", "must not be empty", instead));
     }
     if let Some(most) = schema.max_items.filter(|most| count > *most) {
         problems.push(FieldError::new(
@@ -266,9 +271,29 @@ fn bounds(schema: &Schema, number: f64, value: &Value, path: &str, problems: &mu
     }
 }
 
+/// The last field of a path.
+fn field_of(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or_default()
+}
+
+/// Whether this is a field for a time of day.
+fn is_clock(path: &str) -> bool {
+    path.starts_with("spec.maintenanceWindows[") && matches!(field_of(path), "start" | "end")
+}
+
 fn length(schema: &Schema, text: &str, path: &str, problems: &mut Vec<FieldError>) {
     let count = text.chars().count();
-    if let Some(most) = schema.max_length.filter(|most| count > *most) {
+    let is_moment = path.starts_with("spec.exclusions[") && matches!(field_of(path), "from" | "until");
+    if let (Some(meant), true) =
+        (suggestion::moment(text), is_moment && schema.max_length.is_some_and(|most| count > most))
+    {
+        let why = "must be a local time, without an offset: its zone stands in timezone";
+        problems.push(FieldError::new(path, quoted(text), why, quoted(&meant)));
+    } else if is_clock(path) && schema.max_length.is_some_and(|most| count > most) {
+        let instead =
+            suggestion::clock(text).map_or_else(|| suggestion::required("start").to_owned(), |clock| quoted(&clock));
+        problems.push(FieldError::new(path, quoted(text), "must be HH:MM on the 24-hour clock", instead));
+    } else if let Some(most) = schema.max_length.filter(|most| count > *most) {
         problems.push(FieldError::new(
             path,
             format!("{count} characters"),

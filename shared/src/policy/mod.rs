@@ -11,7 +11,8 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::api::{
-    DayName, ExclusionSpec, MaintenanceWindow, RotationPolicySpec, SurgeSpec, structural_problems, valid_parts,
+    DayName, ExclusionSpec, MaintenanceWindow, RotationPolicySpec, SurgeSpec, structural_problems, suggestion,
+    valid_parts,
 };
 use crate::field_error::{FieldError, FieldErrors, quoted};
 use crate::schedule::{Clock, Day, Entry, Exclusion, Moment, Schedule};
@@ -273,12 +274,10 @@ impl Reader {
     fn clock(&mut self, path: &str, text: &str, is_end: bool) -> Option<Clock> {
         let clock = Clock::parse(text).filter(|c| is_end || c.minutes() < 24 * 60);
         if clock.is_none() {
-            let instead = match text.split_once(':') {
-                Some((hours, minutes)) if hours.len() == 1 && Clock::parse(&format!("0{text}")).is_some() => {
-                    format!("\"0{hours}:{minutes}\"")
-                }
-                _ if is_end => "\"00:00\" to \"23:59\", or \"24:00\"".into(),
-                _ => "\"00:00\" to \"23:59\"".into(),
+            let instead = match suggestion::clock(text).filter(|meant| meant != text) {
+                Some(meant) => quoted(&meant),
+                None if is_end => "\"00:00\" to \"23:59\", or \"24:00\"".into(),
+                None => "\"00:00\" to \"23:59\"".into(),
             };
             self.problem(path, quoted(text), "must be HH:MM on the 24-hour clock", &instead);
         }
@@ -324,7 +323,8 @@ impl Reader {
         let moment = Moment::parse(text);
         if moment.is_none() {
             let why = "must be a date or a local date-time from 2000 to 2099, without an offset (timezone gives the time zone)";
-            self.problem(path, quoted(text), why, "\"2026-12-26\" or \"2026-12-26T22:00\"");
+            let meant = suggestion::moment(text).map(|meant| quoted(&meant));
+            self.problem(path, quoted(text), why, meant.as_deref().unwrap_or("\"2026-12-26\" or \"2026-12-26T22:00\""));
         }
         moment
     }

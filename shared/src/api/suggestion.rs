@@ -1,0 +1,163 @@
+//! What a person most likely meant by a value that is no valid one: the last part of an error message.
+
+use jiff::SignedDuration;
+use jiff::civil::{DateTime, Time};
+
+use crate::duration;
+
+/// The names of the days, as the schema has them.
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+
+/// What to write for a required field that is missing: an example that does no harm where somebody copies it as it is.
+pub fn required(field: &str) -> &'static str {
+    match field {
+        "spec" => "nodePoolSelector and maintenanceWindows, as in the documentation's first example",
+        "maintenanceWindows" => {
+            "when rotations may start, for example [{timezone: Asia/Tokyo, days: [Wed, Sat], start: \"02:00\", end: \"06:00\"}]"
+        }
+        "nodePoolSelector" => "{matchLabels: {workload: api}} for the NodePools with this label, or {} for all",
+        "timezone" => "the IANA name of a time zone, such as Asia/Tokyo",
+        "days" => "the days on which the window opens, such as [Wed, Sat]",
+        "start" => "when the window opens, such as \"02:00\"",
+        "end" => "when the window closes, such as \"06:00\"",
+        "from" => "the first day on which nothing is rotated, such as \"2026-12-26\"",
+        "until" => "the last day on which nothing is rotated, such as \"2027-01-04\"",
+        "key" => "a label key such as workload or example.com/workload",
+        "operator" => "one of In, NotIn, Exists, DoesNotExist",
+        _ => "a value",
+    }
+}
+
+/// The allowed word that begins as `found` does, whatever its case: `saturday` means `Sat`.
+pub fn word<'a>(found: &str, allowed: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let found = found.trim().to_ascii_lowercase();
+    let is_meant = |word: &&str| {
+        let word = word.to_ascii_lowercase();
+        found.starts_with(&word) && (found == word || DAYS.iter().any(|day| day.eq_ignore_ascii_case(&word)))
+    };
+    allowed.into_iter().find(is_meant)
+}
+
+/// `HH:MM` for other ways to write a time of day: `6pm`, `6:30 PM`, `2:00`, `0200`, `02.00`, `02:00:00`.
+pub fn clock(found: &str) -> Option<String> {
+    let text = found.trim().to_ascii_lowercase();
+    let (text, half) = match (text.strip_suffix("am"), text.strip_suffix("pm")) {
+        (Some(rest), _) => (rest.trim_end().to_owned(), Some(0)),
+        (_, Some(rest)) => (rest.trim_end().to_owned(), Some(12)),
+        _ => (text.trim_end_matches("uhr").trim_end_matches('h').trim_end().to_owned(), None),
+    };
+    let parts: Vec<&str> = match text.split([':', '.']).collect::<Vec<_>>().as_slice() {
+        [digits] if digits.len() == 4 && digits.is_ascii() => vec![digits.get(..2)?, digits.get(2..)?],
+        // digits alone may be an hour only where something says so
+        [hour] if half.is_some() || found.trim().to_ascii_lowercase().ends_with(['h', 'r']) => vec![*hour, "00"],
+        [hour, minute] => vec![*hour, *minute],
+        [hour, minute, "00"] => vec![*hour, *minute],
+        _ => return None,
+    };
+    let number =
+        |text: &str| text.parse::<i8>().ok().filter(|_| text.len() <= 2 && text.bytes().all(|b| b.is_ascii_digit()));
+    let [hour, minute] = parts.as_slice() else { return None };
+    let (hour, minute) = (number(hour)?, number(minute)?);
+    let hour = match half {
+        None => hour,
+        Some(half) if (1..=12).contains(&hour) => hour % 12 + half,
+        Some(_) => return None,
+    };
+    Time::new(hour, minute, 0, 0).ok().map(|time| time.strftime("%H:%M").to_string())
+}
+
+/// A local date-time for an instant: its offset stands in `timezone` instead.
+pub fn moment(found: &str) -> Option<String> {
+    let text = found.trim();
+    let date_time: DateTime = text.parse().ok().or_else(|| {
+        let instant: jiff::Timestamp = text.parse().ok()?;
+        // as it is written, not as it would be in another zone
+        let written: jiff::fmt::temporal::Pieces<'_> = jiff::fmt::temporal::Pieces::parse(text).ok()?;
+        let _ = instant;
+        Some(written.date().to_datetime(written.time()?))
+    })?;
+    Some(date_time.strftime("%Y-%m-%dT%H:%M").to_string())
+}
+
+/// A duration in whole hours, minutes and seconds, as Karpenter takes them: `1.5h` is `1h30m`, `14d` is `336h`.
+pub fn whole_seconds(found: &str) -> Option<String> {
+    // there is no unit for days
+    let days = found.strip_suffix('d').and_then(|days| days.parse::<u16>().ok());
+    let meant = days.map(|days| SignedDuration::from_hours(i64::from(days) * 24)).or_else(|| duration::parse(found))?;
+    let seconds = SignedDuration::from_secs(meant.as_secs() + i64::from(meant.subsec_nanos() > 0));
+    let text = duration::format(seconds);
+    let short = text.strip_suffix("0s").filter(|rest| rest.ends_with('m')).unwrap_or(&text);
+    let short = short.strip_suffix("0m").filter(|rest| rest.ends_with('h')).unwrap_or(short);
+    seconds.is_positive().then(|| short.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_ways_to_write_a_time_of_day() {
+        for (found, meant) in [
+            ("6pm", Some("18:00")),
+            ("6 PM", Some("18:00")),
+            ("6:30pm", Some("18:30")),
+            ("12am", Some("00:00")),
+            ("12pm", Some("12:00")),
+            ("13pm", None),
+            ("2:00", Some("02:00")),
+            ("0200", Some("02:00")),
+            ("02.30", Some("02:30")),
+            ("02:00:00", Some("02:00")),
+            ("18h", Some("18:00")),
+            ("18 Uhr", Some("18:00")),
+            ("25:00", None),
+            ("02:60", None),
+            ("6", None),
+            ("noon", None),
+            ("", None),
+            ("-1:00", None),
+            ("１８:００", None),
+        ] {
+            assert_eq!(clock(found).as_deref(), meant, "{found}");
+        }
+    }
+
+    #[test]
+    fn days_in_full_and_in_any_case() {
+        for (found, meant) in
+            [("saturday", Some("Sat")), ("SAT", Some("Sat")), ("Sonntag", None), ("weekend", None), ("Mo", None)]
+        {
+            assert_eq!(word(found, DAYS), meant, "{found}");
+        }
+        assert_eq!(word("in", ["In", "NotIn"]), Some("In"));
+        assert_eq!(word("inside", ["In", "NotIn"]), None, "only a day is known by its beginning");
+    }
+
+    #[test]
+    fn instants_lose_their_offset() {
+        for (found, meant) in [
+            ("2026-12-24T18:00:00Z", Some("2026-12-24T18:00")),
+            ("2026-12-24T18:00:00+09:00", Some("2026-12-24T18:00")),
+            ("2026-12-24T18:00:00.5Z", Some("2026-12-24T18:00")),
+            ("2026-12-24 18:00", Some("2026-12-24T18:00")),
+            ("24.12.2026", None),
+            ("tomorrow", None),
+        ] {
+            assert_eq!(moment(found).as_deref(), meant, "{found}");
+        }
+    }
+
+    #[test]
+    fn karpenter_counts_whole_seconds() {
+        for (found, meant) in [
+            ("1.5h", Some("1h30m")),
+            ("1500ms", Some("2s")),
+            ("336h", Some("336h")),
+            ("-1h", None),
+            ("14d", Some("336h")),
+            ("2w", None),
+        ] {
+            assert_eq!(whole_seconds(found).as_deref(), meant, "{found}");
+        }
+    }
+}
