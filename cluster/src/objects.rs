@@ -133,10 +133,9 @@ impl Cached for Node {
             conditions: Vec<RawCondition>,
         }
         let raw: Raw = serde_json::from_str(json)?;
-        let keeps_away = |t: &RawTaint| {
-            matches!(&*t.effect, "NoSchedule" | "NoExecute")
-                && ![keys::KARPENTER_DISRUPTED, keys::UNSCHEDULABLE].contains(&&*t.key)
-        };
+        // what the condition Ready, spec.unschedulable and Karpenter tell otherwise, and sooner
+        let told = [keys::KARPENTER_DISRUPTED, keys::UNSCHEDULABLE, keys::NOT_READY, keys::UNREACHABLE];
+        let keeps_away = |t: &RawTaint| matches!(&*t.effect, "NoSchedule" | "NoExecute") && !told.contains(&&*t.key);
         Ok(Self {
             taints: raw.spec.taints.iter().filter(|t| keeps_away(t)).map(RawTaint::taint).collect(),
             pool: raw.metadata.label(keys::KARPENTER_NODEPOOL),
@@ -370,6 +369,8 @@ mod tests {
         assert!(!node("{}", r#"{"conditions":[{"type":"Ready","status":"Unknown"}]}"#).ready);
         let taints = [
             ("node.kubernetes.io/unschedulable", "NoSchedule"),
+            ("node.kubernetes.io/not-ready", "NoSchedule"),
+            ("node.kubernetes.io/unreachable", "NoExecute"),
             ("karpenter.sh/disrupted", "NoSchedule"),
             ("spot-itn", "NoSchedule"),
             ("rather-not", "PreferNoSchedule"),

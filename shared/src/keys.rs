@@ -170,6 +170,10 @@ pub const KARPENTER_INITIALIZED: &str = "karpenter.sh/initialized";
 pub const KARPENTER_DISRUPTED: &str = "karpenter.sh/disrupted";
 /// The well-known taint of a Node that is cordoned.
 pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+/// The well-known taint of a Node whose condition Ready is False.
+pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
+/// The well-known taint of a Node whose condition Ready is Unknown.
+pub const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// The well-known label with a Node's host name, which need not be the Node's name.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The well-known label with a Node's zone.
