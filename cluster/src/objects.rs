@@ -11,7 +11,7 @@ use noderotation_shared::kind::Kind;
 use noderotation_shared::objects::{
     Annotations, Lifetimes, Meta, Node, NodeClaim, NodePool, Placeholder, PolicyObject, Requirement, Taint,
 };
-use noderotation_shared::quantity::{Quantity, Resources};
+use noderotation_shared::quantity::Resources;
 use noderotation_shared::store::Stored;
 use noderotation_shared::{duration, keys};
 use serde::Deserialize;
@@ -97,16 +97,6 @@ fn is_true(conditions: &[RawCondition], kind: &str) -> bool {
 /// `expireAfter`: a Go duration, or `Never`. A value that cannot be read counts as `Never`, which rotates nothing.
 fn lifetime(text: Option<&str>) -> Option<SignedDuration> {
     text.filter(|t| *t != "Never").and_then(duration::parse)
-}
-
-/// Quantities by resource, written as text or as a number; what cannot be read is left out.
-pub fn amounts(raw: &BTreeMap<String, Value>) -> Resources {
-    let text = |value: &Value| match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    };
-    raw.iter().filter_map(|(name, value)| Some((name.clone(), Quantity::parse(&text(value)?)?))).collect()
 }
 
 impl Cached for Node {
@@ -206,7 +196,7 @@ impl Cached for NodeClaim {
             node: raw.status.node_name.into(),
             ready: is_true(&raw.status.conditions, "Ready"),
             disrupting: is_true(&raw.status.conditions, "DisruptionReason"),
-            capacity: Arc::new(amounts(&raw.status.capacity)),
+            capacity: Arc::new(Resources::from_json(&raw.status.capacity)),
             meta: raw.metadata.slim(),
         })
     }
@@ -262,7 +252,7 @@ impl Cached for NodePool {
             meta: raw.metadata.slim(),
             labels: raw.metadata.labels,
             is_static: raw.spec.replicas.is_some(),
-            limits: amounts(&raw.spec.limits),
+            limits: Resources::from_json(&raw.spec.limits),
             expire_after: match template.expire_after.as_deref() {
                 None => Some(defaults.expire_after),
                 text => lifetime(text),
@@ -337,6 +327,8 @@ impl Cached for PolicyObject {
 
 #[cfg(test)]
 mod tests {
+    use noderotation_shared::quantity::Quantity;
+
     use super::*;
 
     #[test]

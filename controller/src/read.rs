@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use noderotation_cluster::api::{Api, Selectors};
 use noderotation_cluster::error::{Error, with_causes};
-use noderotation_cluster::objects::{Cached, amounts};
+use noderotation_cluster::objects::Cached;
 use noderotation_cluster::watch::EventHandler;
 use noderotation_rotation::caches::{CacheOf, Caches as State};
 use noderotation_rotation::drainable::{self, Budget, Evictee, Obstacle};
@@ -19,6 +19,7 @@ use noderotation_rotation::world::Reapable;
 use noderotation_shared::keys;
 use noderotation_shared::kind::{Kind, ObjectRef};
 use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder};
+use noderotation_shared::quantity::Resources;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -131,7 +132,7 @@ async fn load(
     let mut load = NodeLoad {
         labels,
         requirements: is_in.map(|r| (r.key, r.values)).collect(),
-        allocatable: raw_claim.status.allocatable.as_ref().map(amounts),
+        allocatable: raw_claim.status.allocatable.as_ref().map(Resources::from_json),
         ..NodeLoad::default()
     };
     let mut volumes = Vec::new();

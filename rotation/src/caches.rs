@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use noderotation_shared::feasibility::Cadence;
-use noderotation_shared::governance::{Ungoverned, govern};
+use noderotation_shared::governance::{Ungoverned, govern_or_explain};
 use noderotation_shared::keys;
 use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder, PolicyObject};
 use noderotation_shared::policy::Policy;
@@ -171,9 +171,8 @@ impl Caches {
     }
 
     fn governing(&mut self, pool: &NodePool, now: Timestamp) -> Result<GoverningPolicy, Ungoverned> {
-        let policies = || self.policies.objects.values().filter(|p| p.meta.deleted.is_none()).map(|p| &*p.parsed);
-        let (winner, policy) =
-            govern(&pool.labels, policies()).map_err(|why| why.or_only_template(&pool.template_labels, policies()))?;
+        let policies = self.policies.objects.values().filter(|p| p.meta.deleted.is_none()).map(|p| &*p.parsed);
+        let (winner, policy) = govern_or_explain(&pool.labels, &pool.template_labels, policies)?;
         let object = self.policies.objects.get(&*winner.name).cloned().ok_or(Ungoverned::NoMatch)?;
         let (name, policy) = (winner.name.to_string(), policy.clone());
         let cadence = self.cadence(&object, &policy, now);

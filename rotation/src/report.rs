@@ -82,13 +82,15 @@ fn blocked(world: &World, findings: &[Finding], now: Timestamp) -> Vec<Blocked> 
         Ok(governing) => governing,
         Err(why) => return Blocked::ungoverned(why).into_iter().collect(),
     };
-    let usage = headroom::usage(world);
+    // the sum over all claims, only where something is limited
+    let is_judged = world.pool.anchor().is_none() && !world.pool.limits.0.is_empty();
+    let usage = is_judged.then(|| headroom::usage(world));
     let situation = Situation {
         is_static: world.pool.is_static,
         expires: world.pool.expire_after.is_some() || world.claims.iter().any(|claim| claim.expire_after.is_some()),
         freeze: &world.pool.freeze(),
         limits: &world.pool.limits,
-        usage: world.pool.anchor().is_none().then_some(&usage),
+        usage: usage.as_ref(),
     };
     Blocked::all(&governing.policy, findings, &situation, now)
 }

@@ -189,10 +189,11 @@ impl fmt::Display for Blocked {
 
 /// Windows that never open at all are a finding of their own.
 fn no_window_ahead(policy: &Policy, findings: &[Finding], now: Timestamp) -> Option<Blocked> {
-    if findings.iter().any(|finding| finding.code == Code::NoWindows) || policy.schedule.open_at(now).is_some() {
+    if findings.iter().any(|finding| finding.code == Code::NoWindows) {
         return None;
     }
-    let opens = policy.schedule.next_opening(now).map(|occurrence| occurrence.open);
+    // of a window that is open now, the opening has passed
+    let opens = policy.schedule.occurrences(now).next().map(|occurrence| occurrence.open);
     opens.is_none_or(|at| at > plus(now, AHEAD)).then_some(Blocked::NoWindowAhead(opens))
 }
 

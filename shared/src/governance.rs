@@ -62,23 +62,6 @@ pub enum Ungoverned {
     InvalidPolicy(String),
 }
 
-impl Ungoverned {
-    /// Says of a pool that no policy selects whether one selects the labels of its template.
-    #[must_use]
-    pub fn or_only_template<'a>(
-        self,
-        template: &BTreeMap<String, String>,
-        policies: impl IntoIterator<Item = &'a ParsedPolicy>,
-    ) -> Self {
-        if self != Self::NoMatch {
-            return self;
-        }
-        // one that selects everything would select the pool
-        let means = |policy: &&ParsedPolicy| policy.selector.as_ref().is_some_and(|s| s.matches(template));
-        policies.into_iter().find(means).map_or(self, |policy| Self::OnlyTemplate(policy.name.to_string()))
-    }
-}
-
 /// The policy that governs a NodePool, and its spec, which is valid.
 pub type Governor<'a> = (&'a ParsedPolicy, &'a Arc<Policy>);
 
@@ -110,6 +93,23 @@ pub fn govern<'a>(
             names.sort();
             Err(Ungoverned::Conflict(names))
         }
+    }
+}
+
+/// As [`govern`], for a NodePool whose template has these labels: of one that no policy selects it says whether a policy selects
+/// those.
+pub fn govern_or_explain<'a>(
+    labels: &BTreeMap<String, String>,
+    template: &BTreeMap<String, String>,
+    policies: impl IntoIterator<Item = &'a ParsedPolicy> + Clone,
+) -> Result<Governor<'a>, Ungoverned> {
+    let means = |policy: &&ParsedPolicy| policy.selector.as_ref().is_some_and(|s| s.matches(template));
+    match govern(labels, policies.clone()) {
+        Err(Ungoverned::NoMatch) => Err(policies
+            .into_iter()
+            .find(means)
+            .map_or(Ungoverned::NoMatch, |policy| Ungoverned::OnlyTemplate(policy.name.to_string()))),
+        governance => governance,
     }
 }
 

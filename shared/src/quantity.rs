@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde_json::Value;
+
 /// An amount of one resource, exact to a billionth of its unit (cores, bytes, or a count). Arithmetic saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quantity(i128);
@@ -133,6 +135,17 @@ impl fmt::Display for Quantity {
 pub struct Resources(pub BTreeMap<String, Quantity>);
 
 impl Resources {
+    /// Reads amounts from JSON, where each is a text or a number. What cannot be read is left out.
+    pub fn from_json<'a>(fields: impl IntoIterator<Item = (&'a String, &'a Value)>) -> Self {
+        let text = |value: &Value| match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        };
+        let amounts = fields.into_iter();
+        amounts.filter_map(|(name, value)| Some((name.clone(), Quantity::parse(&text(value)?)?))).collect()
+    }
+
     /// Adds every amount of `other`.
     pub fn add(&mut self, other: &Self) {
         for (name, amount) in &other.0 {

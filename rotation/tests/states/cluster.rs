@@ -129,6 +129,13 @@ impl Cluster {
         }
     }
 
+    /// The same with `old` anchored and its placeholder created, for which no node comes yet.
+    pub fn pending(spec: &Value) -> Self {
+        let mut cluster = Self { provisions: false, ..Self::new(spec) };
+        cluster.run();
+        cluster
+    }
+
     /// What the caches show when they are up to date.
     pub fn world(&self) -> World {
         let governance = match &self.lost {

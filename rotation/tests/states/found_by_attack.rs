@@ -111,9 +111,7 @@ fn a_request_that_cannot_be_met_is_answered() {
 #[test]
 fn an_instant_that_lies_ahead_is_none() {
     const FAR: &str = "9000-01-01T00:00:00Z";
-    let mut c = Cluster::new(&spec());
-    c.provisions = false;
-    c.run();
+    let mut c = Cluster::pending(&spec());
     c.set_claim("old", keys::STARTED_AT, FAR);
     let end = c.after(10).one_pass(usize::MAX).unwrap();
     assert_eq!(c.mark("old", keys::STARTED_AT).as_deref(), Some("2026-12-04T18:00:10Z"), "stamped anew");
@@ -124,9 +122,7 @@ fn an_instant_that_lies_ahead_is_none() {
     let malformed = |reason: &Reason| matches!(reason, Reason::MalformedAnnotation { why: "lies in the future", .. });
     assert_eq!(c.decide().reasons.iter().filter(|r| malformed(r)).count(), 2);
     // up to five minutes are the clocks' difference
-    let mut c = Cluster::new(&spec());
-    c.provisions = false;
-    c.run();
+    let mut c = Cluster::pending(&spec());
     c.set_claim("old", keys::STARTED_AT, "2026-12-04T18:05:00Z");
     c.run();
     assert_eq!(c.mark("old", keys::STARTED_AT).as_deref(), Some("2026-12-04T18:05:00Z"));
@@ -338,9 +334,7 @@ fn what_any_decision_of_a_pass_noticed_is_reported() {
     assert_eq!(c.pool.anchor(), Some("old"));
     assert!(end.report.reasons.iter().any(|r| matches!(r, Reason::HeadroomTight { .. })), "{:?}", end.report.reasons);
     // an unreadable freeze is told while a rotation is pending, too
-    let mut c = Cluster::new(&spec());
-    c.provisions = false;
-    c.run();
+    let mut c = Cluster::pending(&spec());
     c.set_pool(keys::FREEZE, "tomorrow");
     let end = c.after(5).run();
     assert!(
@@ -355,9 +349,7 @@ fn what_any_decision_of_a_pass_noticed_is_reported() {
 fn an_expiry_is_told_once_whenever_the_claim_goes() {
     for crash in 5..=10 {
         for crossed in [false, true] {
-            let mut c = Cluster::new(&spec());
-            c.provisions = false;
-            c.run();
+            let mut c = Cluster::pending(&spec());
             if crossed {
                 c.set_pool(keys::ACTIVE_ROTATION_STATE, "draining");
                 c.set_pool(keys::DRAINING_AT, NOW);

@@ -11,9 +11,7 @@ use crate::cluster::*;
 
 #[test]
 fn a_freeze_holds_what_is_pending_and_not_what_drains() {
-    let mut c = Cluster::new(&spec());
-    c.provisions = false;
-    c.run();
+    let mut c = Cluster::pending(&spec());
     c.set_pool(keys::FREEZE, "2026-12-04T23:00:00Z");
     c.provide();
     c.after(10).run();
@@ -48,9 +46,7 @@ fn a_claim_that_drains_without_its_anchor_holds_what_is_pending() {
     c.after(5).run();
     assert!(c.placeholder.is_some(), "it goes on once the other is gone");
 
-    let mut c = Cluster::new(&spec());
-    c.provisions = false;
-    c.run();
+    let mut c = Cluster::pending(&spec());
     c.provide();
     drains(&mut c);
     c.after(5).run();
@@ -82,9 +78,7 @@ fn readiness_is_judged_on_the_host() {
     ];
     let rows = of_node.into_iter().map(|row| (row, true)).chain(of_others.into_iter().map(|row| (row, false)));
     for ((why, change), is_late) in rows {
-        let mut c = Cluster::new(&spec());
-        c.provisions = false;
-        c.run();
+        let mut c = Cluster::pending(&spec());
         c.provide();
         let (started_at, told, cached) = (c.mark("old", keys::STARTED_AT), c.told.len(), c.world());
         change(&mut c);
@@ -125,9 +119,7 @@ fn a_host_that_leaves_is_replaced() {
     let leaves: [fn(&mut Cluster); 2] =
         [|c| host(c).meta.deleted = Some(c.now), |c| claim_of_host(c).meta.deleted = Some(c.now)];
     for leave in leaves {
-        let mut c = Cluster::new(&spec());
-        c.provisions = false;
-        c.run();
+        let mut c = Cluster::pending(&spec());
         c.provide();
         leave(&mut c);
         c.after(5).run();
@@ -148,9 +140,7 @@ fn claim_of_host(c: &mut Cluster) -> &mut NodeClaim {
 /// node is expected (5m) is told.
 #[test]
 fn a_placeholder_without_a_node_is_told_when_it_is_late() {
-    let mut c = Cluster::new(&spec());
-    c.provisions = false;
-    c.run();
+    let mut c = Cluster::pending(&spec());
     c.placeholder.as_mut().unwrap().unschedulable = Some("0/3 nodes are available".into());
     let told = |d: &PassEnd| d.report.reasons.iter().any(|n| matches!(n, Reason::SurgeUnschedulable { .. }));
     let decision = c.after(10).run();
@@ -161,9 +151,7 @@ fn a_placeholder_without_a_node_is_told_when_it_is_late() {
     // where the attempt ends soon after, half of its time is over first
     let mut spec = spec();
     spec["surge"]["readyTimeout"] = "6m".into();
-    let mut c = Cluster::new(&spec);
-    c.provisions = false;
-    c.run();
+    let mut c = Cluster::pending(&spec);
     c.placeholder.as_mut().unwrap().unschedulable = Some("0/3 nodes are available".into());
     assert_eq!(c.after(179).run().wake_at, Some(at("2026-12-04T18:03:00Z")));
     assert!(told(&c.after(1).run()));
@@ -171,9 +159,7 @@ fn a_placeholder_without_a_node_is_told_when_it_is_late() {
 
 #[test]
 fn a_surge_that_never_comes_is_rolled_back() {
-    let mut c = Cluster::new(&spec());
-    c.provisions = false;
-    c.run();
+    let mut c = Cluster::pending(&spec());
     let note = |d: &PassEnd| d.report.reasons.iter().any(|n| matches!(n, Reason::AwaitingSurge { .. }));
     let decision = c.after(60).run();
     assert!(note(&decision));
@@ -213,9 +199,7 @@ fn a_surge_that_never_comes_is_rolled_back() {
 
 #[test]
 fn an_absorbed_host_is_told_and_never_reaped() {
-    let mut c = Cluster::new(&spec());
-    c.provisions = false;
-    c.run();
+    let mut c = Cluster::pending(&spec());
     let placeholder = c.placeholder.as_mut().unwrap();
     placeholder.node = "node-young".into();
     placeholder.phase = "Running".into();
@@ -230,9 +214,7 @@ fn an_absorbed_host_is_told_and_never_reaped() {
 #[test]
 fn a_claim_of_the_same_second_counts_as_absorbed_and_is_not_taken_back() {
     let launched = |seconds: i64| {
-        let mut c = Cluster::new(&spec());
-        c.provisions = false;
-        c.run();
+        let mut c = Cluster::pending(&spec());
         c.provide();
         c.claims.get_mut("new").unwrap().meta.created = at(NOW) + SignedDuration::from_secs(seconds);
         c
@@ -251,9 +233,7 @@ fn a_claim_of_the_same_second_counts_as_absorbed_and_is_not_taken_back() {
 
 #[test]
 fn a_replacement_on_which_others_run_already_is_not_taken_back() {
-    let mut c = Cluster::new(&spec());
-    c.provisions = false;
-    c.run();
+    let mut c = Cluster::pending(&spec());
     c.provide();
     c.nodes.get_mut("node-new").unwrap().ready = false;
     c.strangers = vec!["web-0".into()];
@@ -270,9 +250,7 @@ fn a_replacement_on_which_others_run_already_is_not_taken_back() {
 /// Whoever may create Events can name any NodeClaim as the one that Karpenter launched for our placeholder.
 #[test]
 fn a_replacement_of_another_pool_is_not_taken_back() {
-    let mut c = Cluster::new(&spec());
-    c.provisions = false;
-    c.run();
+    let mut c = Cluster::pending(&spec());
     let mut named = claim("new", NOW);
     named.meta.created = c.now + SignedDuration::from_secs(1);
     named.pool = "other".into();
@@ -309,9 +287,7 @@ fn hosts_that_are_due_themselves_are_avoided() {
 #[test]
 fn a_placeholder_that_has_ended_is_replaced() {
     for (phase, is_replaced) in [("Failed", true), ("Succeeded", true), ("Pending", false), ("Running", false)] {
-        let mut c = Cluster::new(&spec());
-        c.provisions = false;
-        c.run();
+        let mut c = Cluster::pending(&spec());
         c.placeholder.as_mut().unwrap().phase = phase.into();
         let before = c.done.len();
         c.after(5).run();
@@ -348,9 +324,7 @@ fn a_crossing_that_came_to_nothing_is_forgotten() {
         ("2026-12-04T18:30:00Z", 10, false),
         ("yesterday", 10, false),
     ] {
-        let mut c = Cluster::new(&spec());
-        c.provisions = false;
-        c.run();
+        let mut c = Cluster::pending(&spec());
         c.set_pool(keys::ACTIVE_ROTATION_STATE, "draining");
         c.set_pool(keys::DRAINING_AT, draining_at);
         c.set_pool(keys::SURGE_PATH, "absorbed");

@@ -13,9 +13,7 @@ fn a_crossing_is_judged_on_live_reads() {
             c.placeholder = None;
         }];
     for change in gone {
-        let mut c = Cluster::new(&spec());
-        c.provisions = false;
-        c.run();
+        let mut c = Cluster::pending(&spec());
         c.provide();
         let cached = c.after(5).world();
         change(&mut c);
@@ -29,9 +27,7 @@ fn a_crossing_is_judged_on_live_reads() {
 /// The live read shows the placeholder on another host, which only the caches hold for fit: that host is read as well.
 #[test]
 fn a_crossing_is_judged_on_a_live_read_of_the_host_that_it_names() {
-    let mut c = Cluster::new(&spec());
-    c.provisions = false;
-    c.run();
+    let mut c = Cluster::pending(&spec());
     c.provide();
     let cached = c.after(5).world();
     c.placeholder.as_mut().unwrap().node = "node-young".into();
@@ -58,9 +54,7 @@ fn a_deletion_that_a_crash_left_out_is_judged_on_the_live_host() {
 /// By these caches the attempt has timed out; meanwhile another leader has crossed. Its replacement must stay.
 #[test]
 fn a_rollback_confirms_the_claim_before_it_takes_anything_back() {
-    let mut c = Cluster::new(&spec());
-    c.provisions = false;
-    c.run();
+    let mut c = Cluster::pending(&spec());
     c.provide();
     let cached = c.after(901).world();
     c.set_claim("old", keys::STATE, "draining");

@@ -8,9 +8,7 @@ use crate::cluster::*;
 
 #[test]
 fn a_foreign_deletion_while_pending_drops_the_placeholder_first() {
-    let mut c = Cluster::new(&spec());
-    c.provisions = false;
-    c.run();
+    let mut c = Cluster::pending(&spec());
     c.claims.get_mut("old").unwrap().meta.deleted = Some(c.now);
     let before = c.done.len();
     c.after(5).run();
@@ -31,9 +29,7 @@ fn a_foreign_deletion_while_pending_drops_the_placeholder_first() {
 
 #[test]
 fn a_pool_that_is_being_deleted_is_not_written() {
-    let mut c = Cluster::new(&spec());
-    c.provisions = false;
-    c.run();
+    let mut c = Cluster::pending(&spec());
     c.pool.meta.deleted = Some(c.now);
     c.claims.get_mut("old").unwrap().meta.deleted = Some(c.now);
     let pool = c.pool.clone();
@@ -63,9 +59,7 @@ fn governance_lost_rolls_back_and_tells_once() {
     for loss in
         [Ungoverned::NoMatch, Ungoverned::Conflict(vec!["a".into(), "b".into()]), Ungoverned::InvalidPolicy("a".into())]
     {
-        let mut c = Cluster::new(&spec());
-        c.provisions = false;
-        c.run();
+        let mut c = Cluster::pending(&spec());
         let before = c.done.len();
         c.lost = Some(loss);
         c.after(5).run();

@@ -98,7 +98,7 @@ impl PolicyIndex {
     }
 
     /// All policies, in the order of their names.
-    pub fn policies(&self) -> impl Iterator<Item = &ParsedPolicy> {
+    pub fn policies(&self) -> impl Iterator<Item = &ParsedPolicy> + Clone {
         self.policies.values().map(|policy| &**policy)
     }
 

@@ -7,7 +7,7 @@ use super::policy_index::PolicyIndex;
 use super::{ProposedNodePool, StaticPools, Verdict, messages};
 use crate::blocked::{Blocked, BlockedReason};
 use crate::feasibility::{self, Cadence, Derived, Finding, PoolFacts};
-use crate::governance::{ParsedPolicy, Ungoverned, govern};
+use crate::governance::{ParsedPolicy, Ungoverned, govern, govern_or_explain};
 use crate::policy::Policy;
 
 /// The result of [`judge_pool`].
@@ -35,8 +35,7 @@ pub fn judge_pool<'a>(
 ) -> PoolVerdict {
     let mut verdict =
         PoolVerdict { refusals: pool.problems.iter().map(ToString::to_string).collect(), ..PoolVerdict::default() };
-    let governance =
-        govern(&pool.labels, policies.clone()).map_err(|why| why.or_only_template(&pool.template_labels, policies));
+    let governance = govern_or_explain(&pool.labels, &pool.template_labels, policies);
     verdict.blocked = governance.as_ref().err().and_then(Blocked::ungoverned).into_iter().collect();
     match governance {
         Err(Ungoverned::NoMatch | Ungoverned::OnlyTemplate(_)) => {}
@@ -75,9 +74,7 @@ pub fn judge_pool_change(
         verdict.add_problem(is_new, problem.to_string());
     }
     let before = old.map(|old| govern(&old.labels, index.policies()));
-    match govern(&new.labels, index.policies())
-        .map_err(|why| why.or_only_template(&new.template_labels, index.policies()))
-    {
+    match govern_or_explain(&new.labels, &new.template_labels, index.policies()) {
         Err(Ungoverned::NoMatch) => {}
         Err(why @ Ungoverned::OnlyTemplate(_)) => {
             verdict.warnings.extend(Blocked::ungoverned(&why).map(|b| b.to_string()));

@@ -10,7 +10,7 @@ use crate::blocked::Situation;
 use crate::feasibility::PoolFacts;
 use crate::field_error::{FieldError, quoted};
 use crate::objects::{Freeze, Lifetimes};
-use crate::quantity::{Quantity, Resources};
+use crate::quantity::Resources;
 use crate::{duration, instant, keys};
 
 /// The fields of a submitted NodePool that rotation depends on, and what is wrong with them.
@@ -98,11 +98,8 @@ fn texts(object: &Value, map: &str) -> BTreeMap<String, String> {
     fields.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
-/// The fields of a map that are quantities; the API server admits numbers as well as texts.
 fn amounts(object: &Value, map: &str) -> Resources {
-    let fields = object.pointer(map).and_then(Value::as_object).into_iter().flatten();
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    fields.filter_map(|(name, value)| Some((name.clone(), Quantity::parse(&text(value))?))).collect()
+    Resources::from_json(object.pointer(map).and_then(Value::as_object).into_iter().flatten())
 }
 
 /// Karpenter's own rule for durations: `([0-9]+(s|m|h))+`.

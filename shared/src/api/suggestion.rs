@@ -1,7 +1,8 @@
 //! What a person most likely meant by a value that is no valid one: the last part of an error message.
 
 use jiff::SignedDuration;
-use jiff::civil::{DateTime, Time};
+use jiff::civil::Time;
+use jiff::fmt::temporal::Pieces;
 
 use crate::duration;
 
@@ -68,15 +69,9 @@ pub fn clock(found: &str) -> Option<String> {
 
 /// A local date-time for an instant: its offset stands in `timezone` instead.
 pub fn moment(found: &str) -> Option<String> {
-    let text = found.trim();
-    let date_time: DateTime = text.parse().ok().or_else(|| {
-        let instant: jiff::Timestamp = text.parse().ok()?;
-        // as it is written, not as it would be in another zone
-        let written: jiff::fmt::temporal::Pieces<'_> = jiff::fmt::temporal::Pieces::parse(text).ok()?;
-        let _ = instant;
-        Some(written.date().to_datetime(written.time()?))
-    })?;
-    Some(date_time.strftime("%Y-%m-%dT%H:%M").to_string())
+    // as it is written, not as it would be in another zone
+    let written = Pieces::parse(found.trim()).ok()?;
+    Some(written.date().to_datetime(written.time()?).strftime("%Y-%m-%dT%H:%M").to_string())
 }
 
 /// A duration in whole hours, minutes and seconds, as Karpenter takes them: `1.5h` is `1h30m`, `14d` is `336h`.
