@@ -5,6 +5,7 @@ use jiff::civil::Time;
 use jiff::fmt::temporal::Pieces;
 
 use crate::duration;
+use crate::schedule::Moment;
 
 /// The names of the days, as the schema has them.
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
@@ -67,11 +68,12 @@ pub fn clock(found: &str) -> Option<String> {
     Time::new(hour, minute, 0, 0).ok().map(|time| time.strftime("%H:%M").to_string())
 }
 
-/// A local date-time for an instant: its offset stands in `timezone` instead.
+/// A local date-time for an instant: its offset stands in `timezone` instead. `None` for a year that an exclusion cannot be in.
 pub fn moment(found: &str) -> Option<String> {
     // as it is written, not as it would be in another zone
     let written = Pieces::parse(found.trim()).ok()?;
-    Some(written.date().to_datetime(written.time()?).strftime("%Y-%m-%dT%H:%M").to_string())
+    let meant = written.date().to_datetime(written.time()?).strftime("%Y-%m-%dT%H:%M").to_string();
+    Moment::parse(&meant).map(|_| meant)
 }
 
 /// A duration in whole hours, minutes and seconds, as Karpenter takes them: `1.5h` is `1h30m`, `14d` is `336h`.
@@ -88,7 +90,10 @@ pub fn whole_seconds(found: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::schedule::Clock;
 
     #[test]
     fn other_ways_to_write_a_time_of_day() {
@@ -136,9 +141,22 @@ mod tests {
             ("2026-12-24T18:00:00.5Z", Some("2026-12-24T18:00")),
             ("2026-12-24 18:00", Some("2026-12-24T18:00")),
             ("24.12.2026", None),
+            ("1999-12-24", None),
+            ("1999-12-24T18:00Z", None),
+            ("2100-01-01T00:00", None),
             ("tomorrow", None),
         ] {
             assert_eq!(moment(found).as_deref(), meant, "{found}");
+        }
+    }
+
+    proptest! {
+        /// Whoever writes what is suggested is not refused again.
+        #[test]
+        fn what_is_suggested_is_valid(text in "[0-9]{1,4}[-:. T]?[0-9]{0,2}[-:. ]?[0-9]{0,2}[T ]?[0-9]{0,2}:?[0-9]{0,2}(am|pm|h|Z|d|m|s|ms)?") {
+            prop_assert!(clock(&text).is_none_or(|meant| Clock::parse(&meant).is_some()), "{text}");
+            prop_assert!(moment(&text).is_none_or(|meant| Moment::parse(&meant).is_some()), "{text}");
+            prop_assert!(whole_seconds(&text).is_none_or(|meant| duration::parse(&meant).is_some_and(|d| d.is_positive())), "{text}");
         }
     }
 
