@@ -72,6 +72,10 @@ pub struct Args {
     #[arg(long, env = "NODEROTATION_API_BURST", default_value_t = 40, value_parser = clap::value_parser!(u16).range(1..))]
     pub api_burst: u16,
 
+    /// Show for each node when it comes due, as a metric: one more series for each node.
+    #[arg(long, env = "NODEROTATION_NODE_METRICS")]
+    pub node_metrics: bool,
+
     /// Kubeconfig; unset: $KUBECONFIG, ~/.kube/config, or the Pod's service account.
     #[arg(long, env = "NODEROTATION_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,

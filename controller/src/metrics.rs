@@ -118,6 +118,11 @@ impl Metrics {
         Self { registry: Mutex::new(registry), ..metrics }
     }
 
+    /// Adds a gauge for each node: when it comes due.
+    pub fn observe_nodes(&self) {
+        self.registry.lock().register_collector(Box::new(NodeGauges(self.reports.clone())));
+    }
+
     /// Adds what queue and watches know of themselves.
     pub fn observe_loops(&self, queue: Arc<Queue>, fresh: Arc<Freshness>) {
         let mut registry = self.registry.lock();
@@ -245,6 +250,14 @@ const POOL_GAUGES: &[PoolGauge] = &[
     ("t_rot_bound_seconds", "Upper bound of one rotation", |r| {
         r.derived.as_ref().map(|d| d.rotation_bound.as_secs_f64())
     }),
+    (
+        "lead_time_seconds",
+        "How long before its deadline a node becomes a candidate; a day where no policy governs",
+        |r| {
+            let ungoverned = (!r.blocked.is_empty()).then_some(86_400.0);
+            r.derived.as_ref().map(|d| d.lead_time.as_secs_f64()).or(ungoverned)
+        },
+    ),
     ("window_period_seconds", "P: the largest distance between two openings", |r| {
         r.derived.as_ref().map(|d| d.window_period.as_secs_f64())
     }),
@@ -282,6 +295,15 @@ impl Collector for PoolGauges {
                 }
             }
         }
+        let (name, help) =
+            ("pool_blocked_since_timestamp", "Since when something has kept the pool from being rotated");
+        let mut family = encoder.encode_descriptor(name, help, None, ConstGauge::new(0.0f64).metric_type())?;
+        for report in reports.values().filter(|report| !report.blocked.is_empty()) {
+            if let Some(since) = self.0.blocked_since(&report.pool) {
+                let labels = LabelSet([("nodepool", report.pool.clone())]);
+                ConstGauge::new(seconds(Some(since))).encode(family.encode_family(&labels)?)?;
+            }
+        }
         let (name, help) = ("pool_blocked", "1 while this keeps the pool from being rotated");
         let mut family = encoder.encode_descriptor(name, help, None, ConstGauge::new(0.0f64).metric_type())?;
         for report in reports.values().filter(|report| report.governance.is_ok() || !report.blocked.is_empty()) {
@@ -289,6 +311,24 @@ impl Collector for PoolGauges {
                 let is_blocked = report.blocked.iter().any(|blocked| blocked.reason() == *reason);
                 let labels = LabelSet([("nodepool", report.pool.clone()), ("reason", reason.word().to_owned())]);
                 ConstGauge::new(flag(is_blocked)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct NodeGauges(PoolReports);
+
+impl Collector for NodeGauges {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let (name, help) = ("node_due_timestamp_seconds", "When a node comes due, or came");
+        let mut family = encoder.encode_descriptor(name, help, None, ConstGauge::new(0.0f64).metric_type())?;
+        for report in self.0.all().values() {
+            for claim in report.outlook.iter().filter(|claim| claim.due_at.is_some()) {
+                let (node, nodeclaim) = (("node", claim.node.to_string()), ("nodeclaim", claim.claim.to_string()));
+                let labels = LabelSet([("nodepool", report.pool.clone()), nodeclaim, node]);
+                ConstGauge::new(seconds(claim.due_at)).encode(family.encode_family(&labels)?)?;
             }
         }
         Ok(())
@@ -318,6 +358,7 @@ impl Collector for Loops {
 mod tests {
     use super::*;
     use noderotation_rotation::reason::EligibilityCounts;
+    use noderotation_rotation::report::Outlook;
     use noderotation_shared::blocked::Blocked;
 
     fn report(pool: &str, policy: Option<&str>) -> PoolReport {
@@ -333,6 +374,8 @@ mod tests {
             next_open: None,
             frozen_until: None,
             drain_stuck: false,
+            outlook: Vec::new(),
+            paused_until: None,
             retry_count: 2,
             derived: None,
         }
@@ -371,5 +414,44 @@ mod tests {
         assert!(metrics.render().contains("noderotation_completed_total{nodepool=\"api\""), "counters stay");
         metrics.forget_pool("api");
         assert!(!metrics.render().contains("api"), "{}", metrics.render());
+    }
+
+    #[test]
+    fn since_when_a_pool_is_blocked_and_its_lead_time_make_the_alert() {
+        let metrics = Metrics::new();
+        metrics.reported(report("api", Some("p")));
+        let since =
+            |page: &str| page.contains("noderotation_pool_blocked_since_timestamp{nodepool=\"api\"} 1764547200.0");
+        assert!(!since(&metrics.render()), "no status says since when yet");
+        metrics.reports.set_blocked_since([("api".to_owned(), "2025-12-01T00:00:00Z".parse().unwrap())].into());
+        assert!(since(&metrics.render()), "{}", metrics.render());
+        assert!(
+            metrics.render().contains("noderotation_lead_time_seconds{nodepool=\"api\"} 86400.0"),
+            "a day for want of a policy"
+        );
+        metrics.reported(PoolReport { blocked: Vec::new(), ..report("api", Some("p")) });
+        assert!(!metrics.render().contains("noderotation_pool_blocked_since_timestamp{"), "it goes on");
+        assert!(!metrics.render().contains("noderotation_lead_time_seconds{"));
+    }
+
+    /// One series for each node that comes due at all, behind a flag.
+    #[test]
+    fn when_each_node_comes_due_is_shown_on_request() {
+        let claim = |name: &str, due_at: Option<&str>| Outlook {
+            claim: name.into(),
+            node: format!("n-{name}").into(),
+            due_at: due_at.map(|at| at.parse().unwrap()),
+            deadline: None,
+        };
+        let outlook = vec![claim("a", Some("2025-12-01T00:00:00Z")), claim("never", None)];
+        let metrics = Metrics::new();
+        metrics.reported(PoolReport { outlook, ..report("api", Some("p")) });
+        assert!(!metrics.render().contains("node_due_timestamp_seconds"));
+        metrics.observe_nodes();
+        let page = metrics.render();
+        let line =
+            "noderotation_node_due_timestamp_seconds{nodepool=\"api\",nodeclaim=\"a\",node=\"n-a\"} 1764547200.0";
+        assert!(page.contains(line), "{page}");
+        assert_eq!(page.matches("node_due_timestamp_seconds{").count(), 1, "{page}");
     }
 }

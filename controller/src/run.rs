@@ -7,6 +7,7 @@ use std::time::Duration;
 use noderotation_cluster::client::connect;
 use noderotation_process::http::{Health, serve};
 use noderotation_process::tasks::{Tasks, describe, or_stopped, wait_for_signal};
+use noderotation_rotation::event_dedup::EventDedup;
 use noderotation_rotation::world::Settings;
 use noderotation_shared::keys;
 use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder, PolicyObject};
@@ -96,6 +97,9 @@ async fn lead_on(
     instance: Arc<str>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
+    if args.node_metrics {
+        metrics.observe_nodes();
+    }
     let queue = Arc::new(Queue::default());
     let fresh = Arc::new(Freshness::default());
     let caches = Arc::new(Caches::new(queue.clone(), fresh.clone()));
@@ -130,7 +134,7 @@ async fn lead_on(
         }),
         metrics: metrics.clone(),
         recorder,
-        event_dedup: Mutex::default(),
+        event_dedup: Mutex::new(told_before(&caches)),
         stop: stop.clone(),
     });
     sweep::sweep(&reconciler).await;
@@ -150,6 +154,15 @@ async fn lead_on(
             ended = loops.join_next() => anyhow::bail!("a loop ended: {ended:?}"),
         }
     }
+}
+
+/// What the policies' status says that an earlier leader has told.
+fn told_before(caches: &Caches) -> EventDedup {
+    let mut dedup = EventDedup::default();
+    for (pool, topic) in status::rows::told(caches.lock().policies().iter().map(|policy| &policy.status)) {
+        dedup.seed(&pool, [topic]);
+    }
+    dedup
 }
 
 fn watch_everything(loops: &mut JoinSet<()>, api: &Api, caches: &Arc<Caches>, metrics: &Metrics, namespace: &str) {

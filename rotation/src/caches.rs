@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use noderotation_shared::feasibility::Cadence;
 use noderotation_shared::governance::{Ungoverned, govern_or_explain};
 use noderotation_shared::keys;
-use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder, PolicyObject};
+use noderotation_shared::objects::{Meta, Node, NodeClaim, NodePool, Placeholder, PolicyObject};
 use noderotation_shared::policy::Policy;
 use noderotation_shared::store::{Change, Store};
 
@@ -356,10 +356,15 @@ impl CacheOf<Placeholder> for Caches {
     }
 }
 
-/// Any change of a policy can alter which policy wins any pool.
+/// Any change of a policy can alter which policy wins any pool; but its status is what we have written ourselves.
 impl CacheOf<PolicyObject> for Caches {
     fn apply(&mut self, policy: PolicyObject) -> Triggers {
+        let (meta, generation) = (policy.meta.clone(), policy.generation);
+        let is_status_alone = |old: &PolicyObject| {
+            old.generation == generation && old.meta == Meta { version: old.meta.version.clone(), ..meta.clone() }
+        };
         match self.policies.apply(policy) {
+            Change::Changed(Some(old)) if is_status_alone(&old) => Vec::new(),
             Change::Changed(_) => self.pool_names(),
             Change::Outdated | Change::OnlyVersion => Vec::new(),
         }
@@ -389,7 +394,6 @@ impl CacheOf<PolicyObject> for Caches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use noderotation_shared::objects::Meta;
 
     fn node(name: &str, uid: &str, version: &str, ready: bool) -> Node {
         let meta = Meta { name: name.into(), uid: uid.into(), version: version.into(), ..Meta::default() };

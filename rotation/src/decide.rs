@@ -1,6 +1,7 @@
 //! One decision about one NodePool (§8): the order of its parts.
 
 use jiff::Timestamp;
+use noderotation_shared::selection::Eligibility;
 
 use crate::context::Context;
 use crate::reason::{EligibilityCounts, Reason};
@@ -19,21 +20,25 @@ pub struct Decision {
     pub wake_at: Option<Timestamp>,
     /// How many claims are eligible, and why the others are not. Empty where no policy governs.
     pub counts: EligibilityCounts,
+    /// What time says of each of the world's claims, in their order. Empty where no policy governs.
+    pub eligibilities: Vec<Eligibility>,
 }
 
 /// Decides the next step for a NodePool. Total: no input panics. Pure: the same input gives the same answer.
 pub fn decide(world: &World, now: Timestamp) -> Decision {
     let mut ctx = Context::new(world, now);
-    let step = match &world.governance {
-        Err(ungoverned) => governance_lost::step(&mut ctx, ungoverned),
-        Ok(governing) => governed(&mut ctx, governing),
+    let (step, eligibilities) = match &world.governance {
+        Err(ungoverned) => (governance_lost::step(&mut ctx, ungoverned), Vec::new()),
+        Ok(governing) => {
+            malformed_annotations::report(&mut ctx);
+            let eligibilities = ctx.assess_claims(governing);
+            (governed(&mut ctx, governing, &eligibilities), eligibilities)
+        }
     };
-    Decision { step, reasons: ctx.reasons, wake_at: ctx.wake_at, counts: ctx.counts }
+    Decision { step, reasons: ctx.reasons, wake_at: ctx.wake_at, counts: ctx.counts, eligibilities }
 }
 
-fn governed(ctx: &mut Context<'_>, governing: &GoverningPolicy) -> Option<Step> {
-    malformed_annotations::report(ctx);
-    let eligibilities = ctx.assess_claims(governing);
+fn governed(ctx: &mut Context<'_>, governing: &GoverningPolicy, eligibilities: &[Eligibility]) -> Option<Step> {
     ctx.wake_at_calendar_edges(governing);
     if let Some(step) = window_edge::step(ctx, governing) {
         return Some(step);
@@ -43,6 +48,6 @@ fn governed(ctx: &mut Context<'_>, governing: &GoverningPolicy) -> Option<Step> 
     }
     match ctx.world.pool.anchor() {
         Some(name) => advance::step(ctx, governing, name),
-        None => start::step(ctx, governing, &eligibilities),
+        None => start::step(ctx, governing, eligibilities),
     }
 }

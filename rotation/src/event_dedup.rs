@@ -72,6 +72,12 @@ impl EventDedup {
         told.as_deref() != Some(text)
     }
 
+    /// Takes these topics of a NodePool, which stand, for told: an earlier process told them.
+    pub fn seed(&mut self, pool: &str, topics: impl IntoIterator<Item = String>) {
+        let told = self.0.entry(pool.to_owned()).or_default();
+        told.extend(topics.into_iter().map(|topic| (topic, String::new())));
+    }
+
     /// Forgets a NodePool that is gone.
     pub fn forget(&mut self, pool: &str) {
         self.0.remove(pool);

@@ -80,6 +80,12 @@ pub fn hold_pending(world: &World, governing: &GoverningPolicy, now: Timestamp) 
     holding.filter_map(|gate| (gate.closed)(world, governing, now)).map(|(reason, _)| reason).collect()
 }
 
+/// When the pauses after the last success and the last failure are over; `None` where they are over now.
+pub fn paused_until(world: &World, governing: &GoverningPolicy, now: Timestamp) -> Option<Timestamp> {
+    let pauses = [cooldown, failure_pause].map(|pause| pause(world, governing, now).and_then(|(_, until)| until));
+    pauses.into_iter().flatten().max()
+}
+
 fn pool_deleting(world: &World, _: &GoverningPolicy, _: Timestamp) -> Option<(Reason, Option<Timestamp>)> {
     world.pool.meta.deleted.map(|_| (Reason::PoolDeleting, None))
 }

@@ -5,11 +5,12 @@ use noderotation_shared::blocked::{Blocked, Situation};
 use noderotation_shared::feasibility::{self, Derived, Finding, Lifespan};
 use noderotation_shared::governance::Ungoverned;
 use noderotation_shared::objects::Freeze;
+use noderotation_shared::selection::Eligibility;
 
 use crate::decide::Decision;
-use crate::headroom;
 use crate::reason::{EligibilityCounts, Reason};
 use crate::world::World;
+use crate::{gates, headroom};
 
 /// What a pass found out.
 #[derive(Clone, Debug)]
@@ -27,12 +28,16 @@ pub struct PoolReport {
     pub blocked: Vec<Blocked>,
     /// How many claims are eligible, and why the others are not.
     pub counts: EligibilityCounts,
+    /// The claims that are still to be rotated, in the order in which they come due; empty where no policy governs.
+    pub outlook: Vec<Outlook>,
     /// A rotation is in flight.
     pub in_progress: bool,
     /// The window is open.
     pub window_active: bool,
     /// When the window opens next; `None`: never, or no policy governs.
     pub next_open: Option<Timestamp>,
+    /// When the pauses after the last success and the last failure are over; `None` where they are.
+    pub paused_until: Option<Timestamp>,
     /// Until when the operator holds the pool; `None`: not held.
     pub frozen_until: Option<Timestamp>,
     /// The drain in flight exceeds its bound.
@@ -41,6 +46,19 @@ pub struct PoolReport {
     pub retry_count: i64,
     /// The values of §2; `None` where no policy governs.
     pub derived: Option<Derived>,
+}
+
+/// When one claim is to be rotated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outlook {
+    /// The NodeClaim's name.
+    pub claim: Box<str>,
+    /// Its Node's name; empty until it has registered.
+    pub node: Box<str>,
+    /// When it comes due, or came; `None`: never by itself.
+    pub due_at: Option<Timestamp>,
+    /// When Karpenter ends it; `None`: never.
+    pub deadline: Option<Timestamp>,
 }
 
 impl PoolReport {
@@ -64,6 +82,7 @@ impl PoolReport {
             in_progress: world.pool.anchor().is_some(),
             window_active: schedule.is_some_and(|schedule| schedule.open_at(now).is_some()),
             next_open: schedule.and_then(|schedule| schedule.next_opening(now)).map(|occurrence| occurrence.open),
+            paused_until: governing.and_then(|governing| gates::paused_until(world, governing, now)),
             frozen_until: match world.pool.freeze() {
                 Freeze::Until(until) if until > now => Some(until),
                 _ => None,
@@ -72,9 +91,28 @@ impl PoolReport {
             retry_count: world.anchored().map_or(0, |claim| claim.retry_count()),
             derived: governing.map(|governing| world.derived(governing)),
             counts: decision.counts.clone(),
+            outlook: outlook(world, &decision.eligibilities),
             reasons,
         }
     }
+}
+
+/// A pass may have learnt of claims after its last decision: those are in the next report.
+fn outlook(world: &World, eligibilities: &[Eligibility]) -> Vec<Outlook> {
+    let claims = world.claims.iter().zip(eligibilities).filter(|(claim, _)| claim.meta.deleted.is_none());
+    let mut outlook: Vec<Outlook> = claims
+        .map(|(claim, eligibility)| Outlook {
+            claim: claim.meta.name.clone(),
+            node: claim.node.clone(),
+            due_at: eligibility.due_at,
+            deadline: eligibility.deadline,
+        })
+        .collect();
+    let last = |at: Option<Timestamp>| at.unwrap_or(Timestamp::MAX);
+    outlook.sort_by(|a, b| {
+        (last(a.due_at), last(a.deadline), &a.claim).cmp(&(last(b.due_at), last(b.deadline), &b.claim))
+    });
+    outlook
 }
 
 fn blocked(world: &World, findings: &[Finding], now: Timestamp) -> Vec<Blocked> {

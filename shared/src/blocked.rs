@@ -79,7 +79,8 @@ impl Blocked {
             no_window_ahead(policy, findings, now),
             policy.suspend.then_some(Self::Suspended),
             Self::frozen(pool.freeze, now),
-            pool.usage.and_then(|usage| exhausted(pool.limits, usage)),
+            // a static pool fills its limits by design, and is not rotated whatever is left
+            pool.usage.filter(|_| !pool.is_static).and_then(|usage| exhausted(pool.limits, usage)),
         ]
         .into_iter()
         .flatten()
@@ -318,6 +319,13 @@ mod tests {
         assert_eq!((judge("cpu", "0", "0"), judge("cpu", "8", "8"), judge("cpu", "8", "7")), (1, 1, 0));
         assert_eq!((judge("memory", "1Gi", "2Gi"), judge("nodes", "3", "3"), judge("nodes", "3", "2")), (1, 1, 0));
         assert_eq!(judge("nvidia.com/gpu", "0", "0"), 0, "nodes without one can be launched");
+        let filled = blocked(
+            |_| (),
+            |pool| {
+                (pool.is_static, pool.limits, pool.usage) = (true, amounts("nodes", "1"), Some(amounts("nodes", "1")))
+            },
+        );
+        assert_eq!(filled.len(), 1, "a static pool fills its limits: {filled:?}");
         let limits = amounts("cpu", "0");
         let unknown = blocked(|_| (), |pool| (pool.limits, pool.usage) = (limits, None));
         assert_eq!(unknown, [""; 0], "a rotation is in flight");

@@ -13,6 +13,7 @@ pub mod audit;
 pub mod bench;
 pub mod demo;
 pub mod product;
+pub mod stored;
 pub mod values;
 pub mod world;
 pub mod write_block;

@@ -12,12 +12,12 @@
 use noderotation_rig::validator::{self, KUBERNETES_MINORS};
 use noderotation_rig::{Options, Rig, repository};
 use noderotation_shared::policy::Policy;
+use noderotation_tests::stored::store_before_the_rules;
 use noderotation_tests::world::PATIENCE;
 use serde_json::{Value, json};
 
 const POLICIES: &str = "/apis/noderotation.io/v1alpha1/rotationpolicies";
 const CRD_FILE: &str = "charts/noderotation/files/rotationpolicies.noderotation.io.yaml";
-const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rotationpolicies.noderotation.io";
 
 fn base() -> Value {
     json!({
@@ -440,25 +440,9 @@ fn no_kubernetes_locks_what_was_stored_before_the_rules() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_stored_before_the_rules_is_not_locked() {
     let rig = rig().await;
-    let real = rig.get(CRD).await.unwrap();
-    let mut lax = real.clone();
-    lax["metadata"]["managedFields"] = Value::Null;
-    for version in lax["spec"]["versions"].as_array_mut().unwrap() {
-        let root = version["schema"]["openAPIV3Schema"].as_object_mut().unwrap();
-        root.remove("x-kubernetes-validations");
-        root["properties"]["spec"] = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    }
-    let (code, answer) = rig.send("PUT", CRD, "application/json", &lax).await.unwrap();
-    assert_eq!(code, 200, "{answer}");
     let bad = bad_objects();
-    for (name, object) in &bad {
-        rig.wait(&format!("{name} to be stored"), PATIENCE, async || {
-            let (code, _) = rig.send("POST", POLICIES, "application/json", object).await?;
-            Ok((code == 200 || code == 409).then_some(()))
-        })
-        .await
-        .unwrap();
-    }
+    let objects: Vec<Value> = bad.iter().map(|(_, object)| object.clone()).collect();
+    store_before_the_rules(&rig, &objects).await.unwrap();
     install_crd(&rig).await;
 
     let mut locked = Vec::new();

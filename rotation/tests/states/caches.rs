@@ -195,6 +195,12 @@ fn a_change_of_a_policy_triggers_every_pool() {
     assert_eq!(names(caches.apply(first.clone())), ["api", "web"]);
     assert_eq!(names(caches.apply(first.clone())), NONE);
     assert_eq!(caches.policies().len(), 1);
+    let told = PolicyObject { status: json!({"candidates": 1}), ..newer(&first, |policy| &mut policy.meta) };
+    let told = PolicyObject { meta: Meta { annotations: first.meta.annotations.clone(), ..told.meta.clone() }, ..told };
+    assert_eq!(names(caches.apply(told)), NONE, "its status is what we have written ourselves");
+    assert_eq!(caches.policies()[0].status, json!({"candidates": 1}));
+    let respecified = PolicyObject { generation: Some(2), ..newer(&newer(&first, |p| &mut p.meta), |p| &mut p.meta) };
+    assert_eq!(names(caches.apply(respecified)), ["api", "web"]);
     assert_eq!(names(CacheOf::<PolicyObject>::delete(&mut caches, &first)), ["api", "web"]);
     assert_eq!(names(CacheOf::<PolicyObject>::delete(&mut caches, &first)), NONE);
     caches.apply(recreated(&first, |policy| &mut policy.meta));

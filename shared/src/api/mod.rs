@@ -34,10 +34,15 @@ pub const VERSION: &str = "v1alpha1";
     status = "RotationPolicyStatus",
     derive = "PartialEq",
     doc = "When and how the nodes of the selected NodePools are rotated.",
-    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
-    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
-    printcolumn = r#"{"name":"Candidates","type":"integer","jsonPath":".status.candidates"}"#,
-    printcolumn = r#"{"name":"Opens","type":"string","jsonPath":".status.nextWindow.opens"}"#,
+    printcolumn = r#"{"name":"Pools","type":"integer","jsonPath":".status.matchedNodePools"}"#,
+    printcolumn = r#"{"name":"Rotating","type":"integer","jsonPath":".status.rotatingNodePools"}"#,
+    printcolumn = r#"{"name":"Blocked","type":"integer","jsonPath":".status.blockedNodePools"}"#,
+    printcolumn = r#"{"name":"Window","type":"string","jsonPath":".status.window"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","priority":1,"jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","priority":1,"jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
+    printcolumn = r#"{"name":"Candidates","type":"integer","priority":1,"jsonPath":".status.candidates"}"#,
+    printcolumn = r#"{"name":"Opens","type":"string","priority":1,"jsonPath":".status.nextWindow.opens"}"#,
+    printcolumn = r#"{"name":"Closes","type":"string","priority":1,"jsonPath":".status.nextWindow.closes"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     crates(
         kube_core = "::kube_core",
@@ -220,24 +225,87 @@ pub struct RotationPolicyStatus {
     /// The metadata.generation that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The NodePools that this policy governs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::name_set")]
-    pub matched_node_pools: Vec<String>,
-    /// The governed NodePools with a rotation in flight.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::name_set")]
-    pub rotating_node_pools: Vec<String>,
+    /// The number of NodePools that this policy governs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matched_node_pools: Option<i32>,
+    /// The number of governed NodePools with a rotation in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotating_node_pools: Option<i32>,
+    /// The number of NodePools that something keeps from being rotated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_node_pools: Option<i32>,
     /// The number of NodeClaims that are eligible for rotation now, regardless of windows and pauses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidates: Option<i32>,
     /// The window that is open, or the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_window: Option<NextWindow>,
-    /// The condition `Ready`, with reason Accepted, Invalid or Conflict.
+    /// `open`, or when the window opens next: `in 3d`, `in 5h`, `in less than 2h`; `never`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<String>,
+    /// The NodePools that this policy governs, or is meant to; the blocked ones first, 100 at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::node_pools")]
+    pub node_pools: Vec<NodePoolStatus>,
+    /// The condition `Ready`: True with reason Accepted; False with Invalid, Conflict, or the reason that keeps a NodePool from
+    /// being rotated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// What the controller observed of one NodePool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePoolStatus {
+    /// The NodePool's name.
+    pub name: String,
+    /// `Rotating`: a rotation is in flight. `Blocked`: something keeps the pool from being rotated. `Waiting`: neither.
+    pub state: String,
+    /// What keeps the pool from being rotated, such as NeverDue.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::name_set")]
+    pub blocked_by: Vec<String>,
+    /// Since when something does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_since: Option<Time>,
+    /// What does not fit together between the policy and the pool, such as TGPUnset.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::name_set")]
+    pub findings: Vec<String>,
+    /// The number of NodeClaims that are due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due: Option<i32>,
+    /// When the next rotation can start; in the past, or now, if one can start at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_start: Option<Time>,
+    /// The first instant at which Karpenter ends a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_deadline: Option<Time>,
+    /// The NodeClaims that come due next, 10 at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::upcoming")]
+    pub upcoming: Vec<UpcomingRotation>,
+}
+
+/// When one NodeClaim is to be rotated.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UpcomingRotation {
+    /// The NodeClaim's name.
+    pub node_claim: String,
+    /// Its Node's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// When it comes due, or came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due: Option<Time>,
+    /// When the first window opens, or opened, in which it is due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Time>,
+    /// When Karpenter ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Time>,
 }
 
 /// One occurrence of the maintenance windows; both fields are absent if the windows never close.

@@ -282,6 +282,20 @@ pub fn name_set(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}))
 }
 
+/// The rows of the status, by name: a hundred say enough, and more might not fit into an object.
+pub fn node_pools(g: &mut SchemaGenerator) -> Schema {
+    let item = super::NodePoolStatus::json_schema(g);
+    schema(json!({
+        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "maxItems": 100, "items": item,
+    }))
+}
+
+/// The next rotations of a row.
+pub fn upcoming(g: &mut SchemaGenerator) -> Schema {
+    let item = super::UpcomingRotation::json_schema(g);
+    schema(json!({"type": "array", "x-kubernetes-list-type": "atomic", "maxItems": 10, "items": item}))
+}
+
 pub fn conditions(g: &mut SchemaGenerator) -> Schema {
     let item = k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition::json_schema(g);
     schema(json!({
