@@ -4,8 +4,10 @@
 use noderotation_rotation::announcement::{Announcement, ClaimId};
 use noderotation_rotation::event_dedup::Notice;
 use noderotation_rotation::event_reason::EventReason;
+use noderotation_shared::keys::ROTATE;
 use noderotation_shared::kind::Kind;
 use noderotation_shared::objects::{NodePool, SurgePath};
+use noderotation_shared::selection::CANCEL;
 use noderotation_shared::{duration, instant};
 use tracing::{info, warn};
 
@@ -58,6 +60,46 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, announc
             on_pool(
                 EventReason::RotationStarted,
                 format!("rotating NodeClaim {claim} (node {node}, deadline {deadline}) by RotationPolicy {policy}"),
+            );
+        }
+        Announcement::Cordoned { node, claim, policy, until, is_again } => {
+            let until = instant::format(*until);
+            let stop = format!("to call this off: kubectl annotate nodeclaim {claim} {ROTATE}={CANCEL} --overwrite");
+            let on_node = |reason, note: String| {
+                let (name, uid) = (node.name.clone(), node.uid.clone());
+                recorder.record(Event { kind: Kind::Node, name, uid, reason, note });
+            };
+            if *is_again {
+                warn!(
+                    nodepool,
+                    nodeclaim = claim.name,
+                    node = node.name,
+                    "somebody has uncordoned the node of a pending rotation; cordoned again"
+                );
+                on_node(
+                    EventReason::CordonRestored,
+                    format!(
+                        "cordoned again: somebody has uncordoned it while its rotation is pending, and Pods that come now would have to move soon; {stop}"
+                    ),
+                );
+            } else {
+                info!(nodepool, nodeclaim = claim.name, node = node.name, until, "cordoned");
+                on_node(
+                    EventReason::Cordoned,
+                    format!(
+                        "cordoned for its rotation by RotationPolicy {policy}: it drains once its replacement is ready, and is uncordoned if there is none at {until}; {stop}"
+                    ),
+                );
+            }
+        }
+        Announcement::NothingToCallOff { claim } => {
+            info!(nodepool, nodeclaim = claim.name, "nothing to call off");
+            on_claim(
+                claim,
+                EventReason::RequestNotMet,
+                format!(
+                    "no rotation of NodeClaim {claim} is pending, so {ROTATE}: {CANCEL} had nothing to call off, and was removed"
+                ),
             );
         }
         Announcement::PlaceholderCreated { claim, placeholder, size } => {

@@ -9,7 +9,7 @@ use noderotation_cluster::error::{Error, with_causes};
 use noderotation_cluster::objects::Cached;
 use noderotation_cluster::watch::EventHandler;
 use noderotation_rotation::caches::{CacheOf, Caches as State};
-use noderotation_rotation::drainable::{self, Budget, Evictee, Obstacle};
+use noderotation_rotation::drainable::{self, Budget, Evictee, Obstacle, Remaining};
 use noderotation_rotation::pass::Answer;
 use noderotation_rotation::placeholder;
 use noderotation_rotation::pod_role::{Role, role};
@@ -50,6 +50,7 @@ pub async fn read(api: &Api, caches: &Caches, namespace: &str, wanted: &LiveRead
         LiveRead::NodeLoad { claim, node, is_drain_unbounded, .. } => {
             Answer::NodeLoad(load(api, namespace, claim, node, *is_drain_unbounded).await?)
         }
+        LiveRead::Drain { node, .. } => Answer::Drain(remaining(api, namespace, node).await?),
         LiveRead::Nomination { placeholder } => Answer::Nomination(nomination(api, namespace, placeholder).await?),
         LiveRead::SurgeClaim(name) => Answer::SurgeClaim(reapable(api, caches, namespace, name).await?),
     })
@@ -156,6 +157,17 @@ async fn obstacle(api: &Api, evictees: &[Evictee]) -> Result<Option<Obstacle>, E
     match budgets(api, evictees).await {
         Ok(budgets) => Ok(drainable::obstacle(evictees, &budgets)),
         Err(error) if error.is_forbidden() => Ok(Some(Obstacle::BudgetsUnreadable(with_causes(&error)))),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a drain under way still has to evict. Without the right to list budgets what they hold is not told.
+async fn remaining(api: &Api, namespace: &str, node: &str) -> Result<Remaining, Error> {
+    let mut pods = Vec::new();
+    for_each_pod(api, node, |pod| pods.extend(Evictee::of(&pod, role(&pod, namespace)))).await?;
+    match budgets(api, &pods).await {
+        Ok(budgets) => Ok(Remaining { pods, budgets }),
+        Err(error) if error.is_forbidden() => Ok(Remaining { pods, budgets: Vec::new() }),
         Err(error) => Err(error),
     }
 }

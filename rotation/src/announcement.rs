@@ -3,7 +3,7 @@
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
-use noderotation_shared::objects::{NodeClaim, RotationMode, SurgePath};
+use noderotation_shared::objects::{Node, NodeClaim, RotationMode, SurgePath};
 
 use crate::event_reason::EventReason;
 
@@ -34,6 +34,28 @@ impl fmt::Display for ClaimId {
     }
 }
 
+/// A Node by name and UID.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeId {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+}
+
+impl NodeId {
+    /// The identity of a Node.
+    pub fn of(node: &Node) -> Self {
+        Self { name: node.meta.name.to_string(), uid: node.meta.uid.to_string() }
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
 /// One announcement. Whoever performs the step turns it into its log line, event and metric.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Announcement {
@@ -49,6 +71,24 @@ pub enum Announcement {
         age: SignedDuration,
         /// The governing policy.
         policy: String,
+    },
+    /// The Node of a pending rotation was cordoned: log, event `Cordoned` on it, or `CordonRestored`.
+    Cordoned {
+        /// The Node.
+        node: NodeId,
+        /// The candidate.
+        claim: ClaimId,
+        /// The governing policy.
+        policy: String,
+        /// When the attempt is rolled back, and the cordon with it, unless the Node drains by then.
+        until: Timestamp,
+        /// Somebody has taken our cordon away.
+        is_again: bool,
+    },
+    /// A request to call off a rotation came where none is pending, and was removed: event `RequestNotMet`.
+    NothingToCallOff {
+        /// The claim that bore it.
+        claim: ClaimId,
     },
     /// Log `surge placeholder created`.
     PlaceholderCreated {

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::reason::{EligibilityCounts, Reason};
 use crate::step::Step;
 use crate::world::{GoverningPolicy, World};
-use crate::{advance, governance_lost, malformed_annotations, start, window_edge};
+use crate::{advance, called_off, governance_lost, malformed_annotations, start, window_edge};
 
 /// What was decided.
 #[derive(Clone, Debug)]
@@ -44,6 +44,9 @@ fn governed(ctx: &mut Context<'_>, governing: &GoverningPolicy, eligibilities: &
         return Some(step);
     }
     if let Some(step) = malformed_annotations::clear_anchor(ctx) {
+        return Some(step);
+    }
+    if let Some(step) = called_off::step(ctx) {
         return Some(step);
     }
     match ctx.world.pool.anchor() {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use noderotation_shared::blocked::BlockedReason;
 use noderotation_shared::kind::Kind;
 
-use crate::announcement::ClaimId;
+use crate::announcement::{ClaimId, NodeId};
 use crate::event_reason::EventReason;
 use crate::reason::Reason;
 use crate::report::PoolReport;
@@ -14,7 +14,7 @@ use crate::report::PoolReport;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// What it is about. A later notice of the same topic with the same text is not told again; of a finding, or of what
-    /// blocks a pool, neither is one with another text.
+    /// blocks a pool or a drain, neither is one with another text.
     pub topic: String,
     /// The sentence.
     pub text: String,
@@ -25,13 +25,12 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// What makes it another notice of the same topic. Findings, and what blocks a pool, stand for as long as they hold: that a
+    /// What makes it another notice of the same topic. Findings, and what blocks a pool or a drain, stand for as long as they hold: that a
     /// number in their text changes, as with every new node, is no news.
     fn identity(&self) -> &str {
-        let stands = self
-            .event
-            .as_ref()
-            .is_some_and(|about| matches!(about.reason, EventReason::Finding(_) | EventReason::Blocked(_)));
+        let stands = self.event.as_ref().is_some_and(|about| {
+            matches!(about.reason, EventReason::Finding(_) | EventReason::Blocked(_) | EventReason::DrainBlocked)
+        });
         if stands { "" } else { &self.text }
     }
 }
@@ -41,7 +40,7 @@ impl Notice {
 pub struct EventAbout {
     /// The Event's reason (§11).
     pub reason: EventReason,
-    /// The kind of the object that it is about: a NodePool or a NodeClaim.
+    /// The kind of the object that it is about: a NodePool, a NodeClaim or a Node.
     pub kind: Kind,
     /// The object's name.
     pub name: String,
@@ -102,6 +101,15 @@ pub fn notices(report: &PoolReport, uid: &str, claim_uid: impl Fn(&str) -> Strin
                 let topic = format!("{}/{}", reason.name(), claim.name);
                 noticed.push(warning(topic, text, Some(about(event, regarding))));
             }
+            Told::Drain { claim, node, hold } => {
+                let (claim, node) = ((claim.name.clone(), claim.uid.clone()), (node.name.clone(), node.uid.clone()));
+                let everywhere = [pool(), (Kind::NodeClaim, claim.0, claim.1), (Kind::Node, node.0, node.1)];
+                for regarding in everywhere {
+                    let topic = format!("{}/{}/{hold}", reason.name(), regarding.0);
+                    let event = about(EventReason::DrainBlocked, regarding);
+                    noticed.push(warning(topic, text.clone(), Some(event)));
+                }
+            }
             Told::Log { topic } => noticed.push(warning(topic, text, None)),
             Told::Not => {}
         }
@@ -141,8 +149,19 @@ fn no_candidate(report: &PoolReport) -> Option<Notice> {
 
 /// How a reason is told.
 enum Told<'a> {
-    Event { reason: EventReason, claim: Option<&'a ClaimId> },
-    Log { topic: String },
+    Event {
+        reason: EventReason,
+        claim: Option<&'a ClaimId>,
+    },
+    /// On the NodePool, the NodeClaim and the Node; `hold` says which Pod, and what keeps it.
+    Drain {
+        claim: &'a ClaimId,
+        node: &'a NodeId,
+        hold: String,
+    },
+    Log {
+        topic: String,
+    },
     Not,
 }
 
@@ -154,10 +173,15 @@ fn told_as(reason: &Reason) -> Told<'_> {
             on_pool(EventReason::InsufficientHeadroom)
         }
         Reason::DrainStuck { .. } => on_pool(EventReason::DrainStuck),
+        Reason::DrainBlocked { claim, node, pod, code, .. } => {
+            Told::Drain { claim, node, hold: format!("{pod} {}", <&str>::from(code)) }
+        }
         Reason::SurgeZoneConflict { claim, .. } => on_claim(EventReason::SurgeZoneConflict, claim),
         Reason::Undrainable { claim, .. } => on_claim(EventReason::Undrainable, claim),
         Reason::BudgetsUnreadable { claim, .. } => on_claim(EventReason::BudgetsUnreadable, claim),
-        Reason::RequestNotMet { claim, .. } => on_claim(EventReason::RequestNotMet, claim),
+        Reason::RequestNotMet { claim, .. } | Reason::NotCalledOff { claim, .. } => {
+            on_claim(EventReason::RequestNotMet, claim)
+        }
         Reason::SurgeUnschedulable { claim, .. } => on_claim(EventReason::SurgeUnschedulable, claim),
         Reason::MalformedAnnotation { object, key, .. } => Told::Log { topic: format!("malformed {object} {key}") },
         Reason::NotReaped { .. } | Reason::ForeignAnchor { .. } => Told::Log { topic: reason.name().to_owned() },

@@ -27,6 +27,8 @@ pub enum EventReason {
     RotationCompleted,
     /// On a NodePool: a drain takes longer than its bound (§8).
     DrainStuck,
+    /// On a NodePool, a NodeClaim and a Node: a Pod holds the drain (§13).
+    DrainBlocked,
     /// On a NodePool: the API server rejected a write (§8).
     WriteRefused,
     /// On a NodePool: somebody else deleted the claim in rotation.
@@ -35,6 +37,10 @@ pub enum EventReason {
     ShortLead,
     /// On a NodeClaim: the operator's request cannot be met now (§7).
     RequestNotMet,
+    /// On a Node: it was cordoned for its rotation.
+    Cordoned,
+    /// On a Node: somebody has uncordoned it while its rotation is pending, and it was cordoned again.
+    CordonRestored,
     /// On a NodeClaim: an attempt was rolled back.
     RotationFailed,
     /// On a NodeClaim: its placeholder is still unschedulable though a Node should have come.
@@ -62,7 +68,7 @@ impl EventReason {
     /// Whether its Events are of type `Normal`; all others are Warnings.
     pub fn is_normal(self) -> bool {
         match self {
-            Self::RotationStarted | Self::RotationCompleted | Self::SurgeClamped => true,
+            Self::RotationStarted | Self::RotationCompleted | Self::SurgeClamped | Self::Cordoned => true,
             Self::Blocked(reason) => reason.is_wanted(),
             _ => false,
         }
@@ -73,8 +79,8 @@ impl EventReason {
 mod tests {
     use super::*;
 
-    /// The words of §11. `DrainBlocked` belongs to §13, which is not implemented yet.
-    const ALL: [(EventReason, &str); 19] = [
+    /// The words of §11.
+    const ALL: [(EventReason, &str); 22] = [
         (EventReason::ForcefulFallback, "ForcefulFallback"),
         (EventReason::InsufficientHeadroom, "InsufficientHeadroom"),
         (EventReason::WindowMissed, "WindowMissed"),
@@ -82,10 +88,13 @@ mod tests {
         (EventReason::RotationStarted, "RotationStarted"),
         (EventReason::RotationCompleted, "RotationCompleted"),
         (EventReason::DrainStuck, "DrainStuck"),
+        (EventReason::DrainBlocked, "DrainBlocked"),
         (EventReason::WriteRefused, "WriteRefused"),
         (EventReason::RotationExpired, "RotationExpired"),
         (EventReason::ShortLead, "ShortLead"),
         (EventReason::RequestNotMet, "RequestNotMet"),
+        (EventReason::Cordoned, "Cordoned"),
+        (EventReason::CordonRestored, "CordonRestored"),
         (EventReason::RotationFailed, "RotationFailed"),
         (EventReason::SurgeUnschedulable, "SurgeUnschedulable"),
         (EventReason::SurgeClamped, "SurgeClamped"),
@@ -149,9 +158,9 @@ mod tests {
     }
 
     #[test]
-    fn three_other_reasons_are_normal() {
+    fn four_other_reasons_are_normal() {
         let normal: Vec<_> = ALL.iter().filter(|(reason, _)| reason.is_normal()).map(|(_, word)| *word).collect();
-        assert_eq!(normal, ["RotationStarted", "RotationCompleted", "SurgeClamped"]);
+        assert_eq!(normal, ["RotationStarted", "RotationCompleted", "Cordoned", "SurgeClamped"]);
         assert!(!EventReason::Finding(Code::KBelowTwo).is_normal());
     }
 }

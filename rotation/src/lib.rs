@@ -31,6 +31,7 @@
 mod advance;
 pub mod announcement;
 pub mod caches;
+mod called_off;
 mod context;
 pub mod cordon;
 pub mod decide;

@@ -31,7 +31,7 @@ const OF_CLAIM: [(&str, &str); 6] = [
     (FAILED_AT, "the claim counts as past its backoff"),
     (RETRY_COUNT, "it counts as 1"),
     (SURGE_CLAIM, "nothing is taken back by it: no NodeClaim can have this name"),
-    (ROTATE, "it is ignored; write now or next-window"),
+    (ROTATE, "it is ignored; write now, next-window or cancel"),
 ];
 
 /// Reports every malformed annotation of the pool and its claims. An instant that lies ahead is one, too.

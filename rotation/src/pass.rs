@@ -8,6 +8,7 @@ use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder};
 
 use crate::announcement::Announcement;
 use crate::decide::{Decision, decide};
+use crate::drainable::Remaining;
 use crate::reason::Reason;
 use crate::report::PoolReport;
 use crate::size::NodeLoad;
@@ -71,6 +72,8 @@ pub enum Answer {
     Placeholder(Option<Placeholder>),
     /// To [`LiveRead::NodeLoad`].
     NodeLoad(NodeLoad),
+    /// To [`LiveRead::Drain`].
+    Drain(Remaining),
     /// To [`LiveRead::Surge`].
     Surge {
         /// The placeholder.
@@ -218,6 +221,7 @@ impl Pass {
             (_, Answer::Placeholder(Some(placeholder))) => world.learn_placeholder(placeholder),
             (LiveRead::Placeholder(name), Answer::Placeholder(None)) => world.learn_absent_placeholder(name),
             (LiveRead::NodeLoad { claim, uid, .. }, Answer::NodeLoad(load)) => world.learn_load(claim, uid, load),
+            (LiveRead::Drain { claim, uid, .. }, Answer::Drain(remaining)) => world.learn_drain(claim, uid, remaining),
             (LiveRead::Surge { placeholder: pod_name, node: node_name }, Answer::Surge { placeholder, node }) => {
                 match placeholder {
                     Some(placeholder) => world.learn_placeholder(placeholder),

@@ -7,11 +7,13 @@ use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::blocked::Blocked;
 use noderotation_shared::duration::human;
 use noderotation_shared::governance::Ungoverned;
+use noderotation_shared::instant;
 use noderotation_shared::kind::Kind;
 use noderotation_shared::selection::Ineligible;
 use strum::{IntoStaticStr, VariantNames};
 
-use crate::announcement::ClaimId;
+use crate::announcement::{ClaimId, NodeId};
+use crate::drainable::HoldCode;
 
 /// One reason. Its name is the variant's, by which it is told once; [`fmt::Display`] says it in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
@@ -106,6 +108,13 @@ pub enum Reason {
         /// What is in the way.
         why: String,
     },
+    /// The rotation cannot be called off.
+    NotCalledOff {
+        /// The claim.
+        claim: ClaimId,
+        /// Why.
+        why: String,
+    },
     /// The replacement is not ready yet (§9.5).
     AwaitingSurge {
         /// The candidate.
@@ -130,6 +139,25 @@ pub enum Reason {
         since: Timestamp,
         /// How long it may take (§8).
         bound: SignedDuration,
+    },
+    /// A Pod holds the drain (§13).
+    DrainBlocked {
+        /// The claim.
+        claim: ClaimId,
+        /// Its Node.
+        node: NodeId,
+        /// The namespace and name of the Pod, the first of those that hold it.
+        pod: String,
+        /// What keeps it: the word of §13.
+        code: HoldCode,
+        /// The same as a clause about the Pod.
+        why: String,
+        /// What to do about it.
+        remedy: &'static str,
+        /// How many other Pods hold the drain as well.
+        others: usize,
+        /// When Karpenter deletes the Pod all the same; `None`: never.
+        forced_at: Option<Timestamp>,
     },
     /// A surge claim is not taken back.
     NotReaped {
@@ -208,6 +236,9 @@ impl fmt::Display for Reason {
             Self::RequestNotMet { claim, why } => {
                 write!(f, "NodeClaim {claim} is not rotated although noderotation.io/rotate asks for it: {why}")
             }
+            Self::NotCalledOff { claim, why } => {
+                write!(f, "the rotation of NodeClaim {claim} cannot be called off: {why}")
+            }
             Self::AwaitingSurge { claim, why, until } => {
                 write!(f, "NodeClaim {claim} waits for its replacement until {until}: {why}")
             }
@@ -217,6 +248,17 @@ impl fmt::Display for Reason {
                 "NodeClaim {claim} has been draining since {since}, longer than {}: its terminationGracePeriod (1h where it has none) and 2m",
                 human(*bound)
             ),
+            Self::DrainBlocked { claim, node, pod, why, remedy, others, forced_at, .. } => {
+                write!(f, "the drain of Node {node} (NodeClaim {claim}) is held by Pod {pod}")?;
+                if *others > 0 {
+                    write!(f, " and {others} more")?;
+                }
+                write!(f, ": {why}; {remedy}. ")?;
+                match forced_at {
+                    Some(at) => write!(f, "Karpenter deletes the Pod at {} all the same", instant::format(*at)),
+                    None => write!(f, "The NodeClaim has no terminationGracePeriod, so that nothing else ends this"),
+                }
+            }
             Self::NotReaped { claim, why } => write!(f, "surge NodeClaim {claim} is kept: {why}"),
             Self::ForeignAnchor { claim, pool } => {
                 write!(f, "noderotation.io/active-rotation names NodeClaim {claim}, which belongs to NodePool {pool:?}")

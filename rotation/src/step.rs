@@ -49,6 +49,15 @@ pub enum LiveRead {
         /// It has no `terminationGracePeriod`: whether its drain would end is to be judged, too (§9.7).
         is_drain_unbounded: bool,
     },
+    /// The Pods that a drain under way still has to evict, with their PodDisruptionBudgets.
+    Drain {
+        /// The name of the claim whose Node drains.
+        claim: String,
+        /// The claim's UID.
+        uid: String,
+        /// Its Node.
+        node: String,
+    },
     /// The placeholder and its host, before the point of no return.
     Surge {
         /// The placeholder's Pod name.

@@ -10,6 +10,7 @@ use noderotation_shared::keys;
 use noderotation_shared::objects::{Node, NodeClaim, NodePool, Placeholder};
 use noderotation_shared::policy::Policy;
 
+use crate::drainable::Remaining;
 use crate::placeholder;
 use crate::size::NodeLoad;
 
@@ -81,6 +82,8 @@ pub struct LiveKnowledge {
     surge: Option<(Box<str>, Box<str>)>,
     /// What runs on a candidate's Node, by the candidate's name and UID.
     loads: BTreeMap<(Box<str>, Box<str>), NodeLoad>,
+    /// What a drain under way still has to evict, by the name and UID of the claim.
+    drains: BTreeMap<(Box<str>, Box<str>), Remaining>,
     /// The NodeClaim that Karpenter has nominated for a placeholder, by the placeholder's Pod name.
     nominated: BTreeMap<Box<str>, Option<String>>,
     /// What a surge claim's live read showed, by its name.
@@ -181,6 +184,11 @@ impl World {
         self.live.loads.get(&identity(candidate))
     }
 
+    /// What the drain of a claim's Node still has to evict, once it was read.
+    pub fn drain_of(&self, claim: &NodeClaim) -> Option<&Remaining> {
+        self.live.drains.get(&identity(claim))
+    }
+
     /// The NodeClaim that Karpenter has nominated for a claim's placeholder: `None` before that was looked for,
     /// `Some(None)` where there is none.
     pub fn nominated_for(&self, claim: &str) -> Option<Option<&str>> {
@@ -256,6 +264,11 @@ impl World {
     /// What runs on a candidate's Node.
     pub fn learn_load(&mut self, claim: &str, uid: &str, load: NodeLoad) {
         self.live.loads.insert((claim.into(), uid.into()), load);
+    }
+
+    /// What the drain of a claim's Node still has to evict.
+    pub fn learn_drain(&mut self, claim: &str, uid: &str, remaining: Remaining) {
+        self.live.drains.insert((claim.into(), uid.into()), remaining);
     }
 
     /// What Karpenter's event says about a placeholder.

@@ -322,7 +322,7 @@ mod tests {
         let filled = blocked(
             |_| (),
             |pool| {
-                (pool.is_static, pool.limits, pool.usage) = (true, amounts("nodes", "1"), Some(amounts("nodes", "1")))
+                (pool.is_static, pool.limits, pool.usage) = (true, amounts("nodes", "1"), Some(amounts("nodes", "1")));
             },
         );
         assert_eq!(filled.len(), 1, "a static pool fills its limits: {filled:?}");

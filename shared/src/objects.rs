@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::governance::ParsedPolicy;
 use crate::quantity::Resources;
-use crate::selection::{Candidate, NodeFacts, RotateRequest, RotationState};
+use crate::selection::{CANCEL, Candidate, NodeFacts, RotateRequest, RotationState};
 use crate::store::Stored;
 use crate::{instant, keys};
 
@@ -322,6 +322,11 @@ impl NodeClaim {
     /// The operator's request to rotate the claim; `None` if there is none or its word is unknown.
     pub fn request(&self) -> Option<RotateRequest> {
         self.meta.annotations.get(keys::ROTATE).and_then(RotateRequest::from_word)
+    }
+
+    /// Whether the operator has called its rotation off.
+    pub fn is_called_off(&self) -> bool {
+        self.meta.annotations.get(keys::ROTATE) == Some(CANCEL)
     }
 
     /// When Karpenter expires the claim; `None` if it never expires.

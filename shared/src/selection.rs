@@ -100,9 +100,12 @@ pub enum RotateRequest {
     NextWindow,
 }
 
+/// The word in the same annotation that calls a rotation off (§7).
+pub const CANCEL: &str = "cancel";
+
 impl RotateRequest {
-    /// Every word that the annotation may contain.
-    pub const WORDS: [&'static str; 2] = [Self::Now.word(), Self::NextWindow.word()];
+    /// Every word that the annotation may contain, [`CANCEL`] included.
+    pub const WORDS: [&'static str; 3] = [Self::Now.word(), Self::NextWindow.word(), CANCEL];
 
     /// The value of the annotation.
     pub const fn word(self) -> &'static str {

@@ -153,7 +153,7 @@ pub fn sends(sim: &mut Sim, process: usize) {
 pub fn judge(sim: &Sim, request: &Request, act: &Act) -> Option<Violation> {
     match (act.name, &act.write) {
         ("anchor", Write::Patch(patch)) => starts(sim, request, act, &patch.name),
-        ("delete-claim", Write::DeleteClaim { name, .. }) => drains(sim, request, name),
+        ("delete-claim", Write::DeleteClaim { name, version, .. }) => drains(sim, request, name, version.as_deref()),
         ("reap", Write::DeleteClaim { name, .. }) => reaps(sim, request, name),
         _ => None,
     }
@@ -270,8 +270,12 @@ fn within(pool: &NodePool, key: &str, now: Timestamp, pause: SignedDuration) -> 
 }
 
 /// No drain before its surge was ready, the fallback apart; never two claims of a pool.
-fn drains(sim: &Sim, request: &Request, name: &str) -> Option<Violation> {
+fn drains(sim: &Sim, request: &Request, name: &str, version: Option<&str>) -> Option<Violation> {
     let claim = sim.cluster.claims.get(name)?;
+    // the version that the decision saw bears the operator's word
+    if claim.is_called_off() && claim.meta.deleted.is_none() && version == Some(&*claim.meta.version) {
+        return Some((Invariant::Gate, format!("NodeClaim {name} was deleted although its rotation was called off")));
+    }
     if let Some(other) = draining(sim, &claim.pool).find(|c| *c.meta.name != *name) {
         let what = format!("NodeClaim {name} was deleted while NodeClaim {} still drains", other.meta.name);
         return Some((Invariant::Serial, what));
@@ -399,6 +403,10 @@ fn left_behind(sim: &Sim) -> Vec<String> {
     }
     for claim in sim.cluster.claims.iter() {
         let state = claim.state(false);
+        let is_refused = sim.plan.refused_pool.as_deref() == Some(&*claim.pool);
+        if claim.is_called_off() && claim.meta.deleted.is_none() && !is_refused {
+            left.push(format!("rotate: cancel on NodeClaim {}", claim.meta.name));
+        }
         if matches!(state, RotationState::Pending | RotationState::Draining) {
             left.push(format!("state {:?} on NodeClaim {}", state.word(), claim.meta.name));
         }

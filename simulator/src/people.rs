@@ -64,7 +64,7 @@ pub fn act(sim: &mut Sim) {
             suspend(sim, true);
             sim.after(until, Event::LetGo(Hold::Suspended));
         }
-        2 | 3 => request(sim, &claim, if rng.bool() { "now" } else { "next-window" }),
+        2 | 3 => request(sim, &claim, pick_text(rng, &["now", "next-window", "cancel"]).unwrap_or("now")),
         4 => cordon(sim, &node, false),
         5 => {
             cordon(sim, &node, true);

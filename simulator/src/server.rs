@@ -1,16 +1,20 @@
 //! Requests at the API server: what arrives, what it does, what is answered.
 
 use jiff::{SignedDuration, Timestamp};
-use noderotation_rotation::drainable::Obstacle;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use noderotation_rotation::drainable::{Evictee, Obstacle, Remaining};
 use noderotation_rotation::pass::{Answer, Written};
+use noderotation_rotation::pod_role::Role;
 use noderotation_rotation::size::NodeLoad;
 use noderotation_rotation::step::{Act, LiveRead, Write};
 use noderotation_rotation::world::Reapable;
 use noderotation_shared::instant::plus;
+use noderotation_shared::keys;
 use noderotation_shared::kind::Kind;
 use noderotation_shared::quantity::{Quantity, Resources};
 
-use crate::cluster::{Cluster, Refused};
+use crate::cluster::{Cluster, Refused, WorkPod};
 use crate::event::Event;
 use crate::faults::Fault;
 use crate::process::{Life, die};
@@ -155,6 +159,7 @@ fn answer(sim: &Sim, read: &LiveRead) -> Answer {
         LiveRead::NodeLoad { node, is_drain_unbounded, .. } => {
             Answer::NodeLoad(load(cluster, node, *is_drain_unbounded))
         }
+        LiveRead::Drain { node, .. } => Answer::Drain(remaining(cluster, node)),
         LiveRead::Nomination { placeholder } => {
             Answer::Nomination(sim.nominated.get(placeholder.as_str()).map(ToString::to_string))
         }
@@ -178,6 +183,21 @@ fn load(cluster: &Cluster, node: &str, is_drain_unbounded: bool) -> NodeLoad {
         obstacle: cluster.protected_pod(node).filter(|_| is_drain_unbounded).map(obstacle),
         ..NodeLoad::default()
     }
+}
+
+/// The Pods of a Node as their annotations say them; the simulated cluster's budgets hold nothing for good.
+fn remaining(cluster: &Cluster, node: &str) -> Remaining {
+    let evictee = |(name, pod): (&str, &WorkPod)| {
+        let protection = pod.protected_since.map(|_| (keys::DO_NOT_DISRUPT.to_owned(), "true".to_owned()));
+        let metadata = ObjectMeta {
+            namespace: Some("default".into()),
+            name: Some(name.to_owned()),
+            annotations: Some(protection.into_iter().collect()),
+            ..ObjectMeta::default()
+        };
+        Evictee::of(&Pod { metadata, ..Pod::default() }, Role::Moves)
+    };
+    Remaining { pods: cluster.pods_on(node).filter_map(evictee).collect(), budgets: Vec::new() }
 }
 
 fn reapable(cluster: &Cluster, name: &str) -> Reapable {

@@ -172,7 +172,7 @@ async fn static_pools_templates_freezes_and_requests() {
     let rotate = |value: &str| json!({"metadata": {"annotations": {"noderotation.io/rotate": value}}});
     refused(
         &admin.merge(&at(CLAIMS, "api-1"), &rotate("soon")).await,
-        &["metadata.annotations[noderotation.io/rotate]", "found \"soon\"", "write now or next-window"],
+        &["metadata.annotations[noderotation.io/rotate]", "found \"soon\"", "write now, next-window or cancel"],
     );
     silent(&admin.merge(&at(CLAIMS, "api-1"), &rotate("now")).await);
     warned(&admin.merge(&at(CLAIMS, "api-1"), &freeze("2999-01-01T00:00:00Z")).await, "set it on its NodePool");

@@ -36,7 +36,7 @@
 //! }"#;
 //! let request = AdmissionRequest::read(body).unwrap();
 //! let response = handlers.handle(Endpoint::ValidateClaim, &request, jiff::Timestamp::now());
-//! assert!(response.rejection.unwrap().message.ends_with("write now or next-window"));
+//! assert!(response.rejection.unwrap().message.ends_with("write now, next-window or cancel"));
 //! ```
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]

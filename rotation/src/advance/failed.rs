@@ -38,7 +38,8 @@ fn may_retry(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &NodeCla
     let eligibility = selection::assess(&governing.policy, &governing.cadence, &candidate, ctx.now);
     let closed = gates::closed(ctx.world, governing, ctx.now);
     ctx.explain(&closed);
-    selection::ineligible(&candidate, &eligibility).is_empty() && gates::let_through(&closed, candidate.request)
+    let may_go = !claim.is_called_off() && selection::ineligible(&candidate, &eligibility).is_empty();
+    may_go && gates::let_through(&closed, candidate.request)
 }
 
 /// One pool write: the pause runs from the failure, and never backwards; the anchor set goes.

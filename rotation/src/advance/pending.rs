@@ -6,14 +6,15 @@ use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::feasibility::rotation_bound;
 use noderotation_shared::instant::{self, plus};
 use noderotation_shared::keys::{
-    ACTIVE_ROTATION_STATE, DRAINING_AT, STARTED_AT, STATE, SURGE_CLAIM, SURGE_PATH, SURGE_WAIT,
+    ACTIVE_ROTATION_STATE, CORDONED, DRAINING_AT, STARTED_AT, STATE, SURGE_CLAIM, SURGE_PATH, SURGE_WAIT,
 };
 use noderotation_shared::objects::{Node, NodeClaim, Placeholder, SurgePath};
 use noderotation_shared::selection::RotationState;
 use noderotation_shared::{duration, selection};
 
+use super::rollback::Ended;
 use super::{CROSSING_HOLDS, expired, rollback};
-use crate::announcement::{Announcement, ClaimId};
+use crate::announcement::{Announcement, ClaimId, NodeId};
 use crate::context::Context;
 use crate::gates;
 use crate::patch::{act, claim_patch, pool_patch};
@@ -31,6 +32,10 @@ pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &N
         // its claims go with it: only the placeholder must not outlive them
         return ctx.withdraw_placeholder("useless-placeholder", &claim.meta.name);
     }
+    if claim.is_called_off() {
+        let started_at = claim.started_at(ctx.now).unwrap_or(ctx.now);
+        return rollback::step(ctx, governing, claim, started_at, Ended::CalledOff);
+    }
     let is_held = report_hold(ctx, governing);
     if ctx.world.pool.is_fallback() {
         return (!is_held).then(|| to_draining(claim));
@@ -40,12 +45,12 @@ pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &N
     };
     let timeout = plus(started_at, governing.policy.surge.ready_timeout);
     if ctx.now > timeout {
-        return rollback::step(ctx, governing, claim, started_at);
+        return rollback::step(ctx, governing, claim, started_at, Ended::TimedOut);
     }
     // the attempt is over once the timeout has passed, which is one nanosecond later
     ctx.wake(plus(timeout, SignedDuration::from_nanos(1)));
     forget_earlier_crossing(ctx, started_at)
-        .or_else(|| protect_old_node(ctx, claim))
+        .or_else(|| protect_old_node(ctx, governing, claim, timeout))
         .or_else(|| record_surge_claim(ctx, claim))
         .or_else(|| reserve(ctx, governing, claim, is_held))
         .or_else(|| cross(ctx, governing, claim, started_at, timeout, is_held))
@@ -88,10 +93,23 @@ fn mark_pending(ctx: &Context<'_>, claim: &NodeClaim) -> Step {
     act("pending", claim_patch(claim, set), Vec::new())
 }
 
-fn protect_old_node(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
+/// Whoever looks at the Node learns who has cordoned it, also if somebody takes the cordon away.
+fn protect_old_node(
+    ctx: &Context<'_>,
+    governing: &GoverningPolicy,
+    claim: &NodeClaim,
+    timeout: Timestamp,
+) -> Option<Step> {
     let node = ctx.world.node_of(claim).filter(|n| n.meta.deleted.is_none())?;
     let patch = cordon::protect(node, &claim.meta.name, true)?;
-    Some(act("protect", Write::Patch(patch), Vec::new()))
+    let cordoned = patch.unschedulable.map(|_| Announcement::Cordoned {
+        node: NodeId::of(node),
+        claim: ClaimId::of(claim),
+        policy: governing.name.clone(),
+        until: timeout,
+        is_again: node.meta.annotations.get(CORDONED) == Some("true"),
+    });
+    Some(act("protect", Write::Patch(patch), cordoned.into_iter().collect()))
 }
 
 /// The claim of the placeholder's host, so that a rollback can take it back.

@@ -1,11 +1,12 @@
-//! The end of an attempt whose replacement did not come (§9.5, *Timeout*): placeholder, reap, unprotect, the claim's write.
+//! The end of an attempt whose replacement did not come (§9.5, *Timeout*), or that the operator has called off (§7):
+//! placeholder, reap, unprotect, the claim's write.
 //! The state `failed` then releases the anchor.
 
 use jiff::Timestamp;
 use noderotation_shared::instant;
 use noderotation_shared::keys::{FAILED_AT, RETRY_COUNT, ROTATE, STARTED_AT, STATE, SURGE_CLAIM};
 use noderotation_shared::objects::NodeClaim;
-use noderotation_shared::selection::RotationState;
+use noderotation_shared::selection::{CANCEL, RotationState};
 use noderotation_shared::{duration, selection};
 
 use crate::announcement::{Announcement, ClaimId};
@@ -16,22 +17,32 @@ use crate::reason::Reason;
 use crate::step::{LiveRead, Step, Write};
 use crate::world::{GoverningPolicy, Reapable};
 
-/// `readyTimeout` has passed.
+/// Why an attempt ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ended {
+    /// `readyTimeout` has passed.
+    TimedOut,
+    /// The operator has called it off.
+    CalledOff,
+}
+
+/// Rolls the attempt back, one request after another; `failed` comes last, so that a crash in between is made good.
 pub(crate) fn step(
     ctx: &mut Context<'_>,
     governing: &GoverningPolicy,
     claim: &NodeClaim,
     started_at: Timestamp,
+    why: Ended,
 ) -> Option<Step> {
     let name = &claim.meta.name;
     ctx.confirm(name)
         .or_else(|| ctx.delete_placeholder("rollback-placeholder", name))
         .or_else(|| reap(ctx, claim, started_at))
         .or_else(|| ctx.unprotect_next(name))
-        .or_else(|| Some(mark_failed(ctx, governing, claim)))
+        .or_else(|| Some(mark_failed(ctx, governing, claim, why)))
 }
 
-fn mark_failed(ctx: &Context<'_>, governing: &GoverningPolicy, claim: &NodeClaim) -> Step {
+fn mark_failed(ctx: &Context<'_>, governing: &GoverningPolicy, claim: &NodeClaim, why: Ended) -> Step {
     let failed_at = instant::whole_seconds(ctx.now);
     let retry_count = claim.retry_count().saturating_add(1);
     let failed = [
@@ -42,10 +53,16 @@ fn mark_failed(ctx: &Context<'_>, governing: &GoverningPolicy, claim: &NodeClaim
         (SURGE_CLAIM, None),
         (ROTATE, None),
     ];
-    let ready_timeout = duration::format(governing.policy.surge.ready_timeout);
+    let reason = match why {
+        Ended::TimedOut => {
+            let ready_timeout = duration::format(governing.policy.surge.ready_timeout);
+            format!("no replacement was Ready within readyTimeout {ready_timeout}")
+        }
+        Ended::CalledOff => format!("called off by {ROTATE}: {CANCEL}"),
+    };
     let announcement = Announcement::AttemptFailed {
         claim: ClaimId::of(claim),
-        reason: format!("no replacement was Ready within readyTimeout {ready_timeout}"),
+        reason,
         retry_count,
         next_attempt_at: selection::next_attempt_at(&governing.policy, failed_at, retry_count),
     };

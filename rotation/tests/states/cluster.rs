@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use noderotation_rotation::announcement::Announcement;
-use noderotation_rotation::drainable::Obstacle;
+use noderotation_rotation::drainable::{Obstacle, Remaining};
 use noderotation_rotation::pass::{Answer, ApiObject, Next, Pass, PassEnd, PassResult, Written};
 use noderotation_rotation::size::NodeLoad;
 use noderotation_rotation::step::{LiveRead, Write};
@@ -57,6 +57,8 @@ pub struct Cluster {
     pub load: NodeLoad,
     /// Why the drain of a claim's Node would never end, by the claim's name.
     pub obstacles: BTreeMap<&'static str, Obstacle>,
+    /// What a drain still has to evict.
+    pub remaining: Remaining,
     /// Pods of others that a live read finds on a surge claim's Node.
     pub strangers: Vec<String>,
 }
@@ -124,6 +126,7 @@ impl Cluster {
             done: Vec::new(),
             provisions: true,
             obstacles: BTreeMap::new(),
+            remaining: Remaining::default(),
             load: NodeLoad { moving: cpu("1"), pods: 1, allocatable: Some(cpu("4")), ..NodeLoad::default() },
             strangers: Vec::new(),
         }
@@ -228,6 +231,7 @@ impl Cluster {
                 let obstacle = self.obstacles.get(claim.as_str()).filter(|_| *is_drain_unbounded).cloned();
                 Answer::NodeLoad(NodeLoad { obstacle, ..self.load.clone() })
             }
+            LiveRead::Drain { .. } => Answer::Drain(self.remaining.clone()),
             LiveRead::Surge { placeholder: name, node } => Answer::Surge {
                 placeholder: placeholder().filter(|p| *p.meta.name == **name),
                 node: self.nodes.get(node).cloned(),

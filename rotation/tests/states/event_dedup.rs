@@ -80,6 +80,7 @@ fn each_reason_is_told_where_it_belongs() {
             "RequestNotMet/old",
             on_claim(EventReason::RequestNotMet),
         ),
+        (Reason::NotCalledOff { claim: old(), why: text() }, "NotCalledOff/old", on_claim(EventReason::RequestNotMet)),
         (
             Reason::SurgeUnschedulable { claim: old(), message: text() },
             "SurgeUnschedulable/old",
@@ -114,7 +115,9 @@ fn each_reason_is_told_where_it_belongs() {
         Reason::Draining { claim: text(), since: at(NOW) },
     ];
     let tried: BTreeSet<&str> = events.iter().map(|(reason, ..)| reason).chain(&silent).map(Reason::name).collect();
-    assert_eq!(tried, Reason::VARIANTS.iter().copied().collect(), "every reason is in this test");
+    let mut all: BTreeSet<&str> = Reason::VARIANTS.iter().copied().collect();
+    assert!(all.remove("DrainBlocked"), "it has three Events: drain_blocked.rs");
+    assert_eq!(tried, all, "every reason is in this test");
     for (reason, topic, event) in events {
         let event =
             event.map(|(reason, kind, name, uid)| EventAbout { reason, kind, name: name.into(), uid: uid.into() });

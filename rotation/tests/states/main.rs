@@ -4,7 +4,9 @@
 mod answers;
 mod any_world;
 mod caches;
+mod called_off;
 mod cluster;
+mod drain_blocked;
 mod event_dedup;
 mod fallback;
 mod found_by_attack;

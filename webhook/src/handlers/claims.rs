@@ -27,6 +27,14 @@ pub fn validate(request: &AdmissionRequest<'_>) -> Result<AdmissionResponse, Err
     Ok(AdmissionResponse { warnings: misplaced.into_iter().collect(), ..AdmissionResponse::allowed() })
 }
 
+/// `a, b or c`.
+fn alternatives(words: &[&str]) -> String {
+    match words {
+        [most @ .., last] if !most.is_empty() => format!("{} or {last}", most.join(", ")),
+        words => words.concat(),
+    }
+}
+
 fn rotate_problem(value: &str) -> Option<FieldError> {
     let format = keys::find(keys::ROTATE)?.format;
     let Format::OneOf(words) = format else { return None };
@@ -35,7 +43,7 @@ fn rotate_problem(value: &str) -> Option<FieldError> {
             format!("metadata.annotations[{}]", keys::ROTATE),
             quoted(value),
             "is not a kind of rotation request",
-            words.join(" or "),
+            alternatives(words),
         )
     })
 }

@@ -1,0 +1,105 @@
+//! What an operator sees and can do while a rotation is under way: Events where people look, and a way to say stop (§7, §11, §13).
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+
+use std::time::{Duration, Instant};
+
+use noderotation_rig::Rig;
+use noderotation_rig::objects::{budget, deployment, node_pool};
+use noderotation_shared::keys;
+use noderotation_tests::ask::CLAIMS;
+use noderotation_tests::world::{self, PATIENCE};
+use noderotation_tests::{Controller, Product};
+use serde_json::json;
+
+/// A NodePool `api` with one Pod, its policy and a controller; the names of its NodeClaim and Node.
+async fn one_node(product: &Product) -> (Controller, String, String) {
+    let rig = &product.rig;
+    node_pool("api").apply(rig).unwrap();
+    deployment("api", "api", 1).cpu("1200m").apply(rig).unwrap();
+    let pods = world::settled(rig, "api", 1).await.unwrap();
+    rig.apply(&world::policy("api")).unwrap();
+    let controller = product.start_leader().await.unwrap();
+    let claim = world::name(&world::claims(rig, "api").await.unwrap()[0]);
+    (controller, claim, pods[0]["spec"]["nodeName"].as_str().unwrap().to_owned())
+}
+
+async fn is_cordoned(rig: &Rig, node: &str) -> bool {
+    rig.get(&format!("/api/v1/nodes/{node}")).await.unwrap()["spec"]["unschedulable"] == true
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pending_rotation_is_called_off() {
+    let product = Product::install().await.unwrap();
+    let rig = &product.rig;
+    let (_controller, claim, node) = one_node(&product).await;
+    // nothing that Karpenter launches registers any more: the rotation stays pending
+    let late = json!({"spec": {"nodeRegistrationDelay": "1h"}});
+    rig.merge("/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses/default", late).await.unwrap();
+    world::request(rig, &claim, "next-window").await.unwrap();
+    let told = world::event(rig, "Cordoned", &node).await.unwrap();
+    let stop = format!("kubectl annotate nodeclaim {claim} noderotation.io/rotate=cancel --overwrite");
+    assert!(told.contains("by RotationPolicy api") && told.ends_with(&stop), "{told}");
+    rig.wait("the placeholder", PATIENCE, async || Ok((world::placeholders(rig).await?.len() == 1).then_some(())))
+        .await
+        .unwrap();
+
+    rig.kubectl(&["uncordon", &node]).unwrap();
+    let told = world::event(rig, "CordonRestored", &node).await.unwrap();
+    assert!(told.starts_with("cordoned again") && told.ends_with(&stop), "{told}");
+    assert!(is_cordoned(rig, &node).await);
+
+    // the command that the Event gives
+    rig.kubectl(&stop.split(' ').skip(1).collect::<Vec<_>>()).unwrap();
+    let failed = rig
+        .wait("the rotation to end", PATIENCE, async || {
+            let object = rig.get(&format!("{CLAIMS}/{claim}")).await?;
+            Ok((world::annotation(&object, keys::STATE) == Some("failed")).then_some(object))
+        })
+        .await
+        .unwrap();
+    assert!(failed["metadata"]["deletionTimestamp"].is_null());
+    assert_eq!(world::annotation(&failed, keys::ROTATE), None);
+    assert!(!is_cordoned(rig, &node).await);
+    assert_eq!(world::placeholders(rig).await.unwrap(), Vec::<serde_json::Value>::new());
+    let told = world::event(rig, "RotationFailed", &claim).await.unwrap();
+    assert!(told.contains("called off by noderotation.io/rotate: cancel; next attempt at"), "{told}");
+
+    // there is nothing more to call off
+    rig.wait("the anchor to go", PATIENCE, async || {
+        let pool = world::pool(rig, "api").await?;
+        Ok(world::annotation(&pool, keys::ACTIVE_ROTATION).is_none().then_some(()))
+    })
+    .await
+    .unwrap();
+    world::request(rig, &claim, "cancel").await.unwrap();
+    let told = world::event(rig, "RequestNotMet", &claim).await.unwrap();
+    assert!(told.contains("nothing to call off"), "{told}");
+    let object = rig.get(&format!("{CLAIMS}/{claim}")).await.unwrap();
+    assert_eq!(world::annotation(&object, keys::ROTATE), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_drain_says_so_within_seconds_and_goes_on_when_it_may() {
+    let product = Product::install().await.unwrap();
+    let rig = &product.rig;
+    budget(rig, "api", &json!({"maxUnavailable": 0})).unwrap();
+    let (_controller, claim, node) = one_node(&product).await;
+    world::request(rig, &claim, "next-window").await.unwrap();
+    world::in_state(rig, "api", &claim, "draining").await.unwrap();
+    let began = Instant::now();
+    let told = world::event(rig, "DrainBlocked", &node).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let held = format!("the drain of Node {node} (NodeClaim {claim}) is held by Pod default/api-");
+    assert!(told.starts_with(&held), "{told}");
+    assert!(told.contains(": PodDisruptionBudget default/api allows no disruption (maxUnavailable: 0); "), "{told}");
+    assert!(told.contains("Karpenter deletes the Pod at "), "{told}");
+    assert_eq!(world::event(rig, "DrainBlocked", &claim).await.unwrap(), told);
+    assert_eq!(world::event(rig, "DrainBlocked", "api").await.unwrap(), told);
+    // too late to call it off
+    world::request(rig, &claim, "cancel").await.unwrap();
+    let told = world::event(rig, "RequestNotMet", &claim).await.unwrap();
+    assert!(told.ends_with("cannot be called off: its Node drains already"), "{told}");
+    budget(rig, "api", &json!({"maxUnavailable": 1})).unwrap();
+    world::rotated(rig, "api", &claim).await.unwrap();
+    assert_eq!(world::events(rig, "DrainBlocked", &node).await.unwrap().len(), 1, "told once");
+}
