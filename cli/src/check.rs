@@ -16,18 +16,55 @@ use crate::output::{OutputFormat, print, table};
 /// The flags of `check`.
 #[derive(clap::Args)]
 pub struct CheckArgs {
-    /// Files with RotationPolicies and NodePools; - is standard input.
+    /// Files or folders with RotationPolicies and NodePools; - is standard input.
     #[arg(short, long = "filename", required = true, num_args = 1.., value_name = "FILE")]
     filename: Vec<String>,
+    /// Read the folders below the given ones as well.
+    #[arg(short = 'R', long)]
+    recursive: bool,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
     output: OutputFormat,
-    /// Number of nodes to assume in each NodePool, for the findings about throughput.
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
-    nodes: u32,
-    /// Check as of this instant (RFC 3339) [default: now].
+    /// Number of nodes to assume in each NodePool, or in one of them, for the findings about throughput; may be repeated
+    /// [default: 0].
+    #[arg(long, value_name = "N|NODEPOOL=N", value_parser = parse_nodes)]
+    nodes: Vec<Nodes>,
+    /// What makes the exit code 1: refusals alone, or findings and what blocks a NodePool as well.
+    #[arg(long, value_enum, default_value_t = FailOn::Warn, value_name = "LEVEL")]
+    fail_on: FailOn,
+    /// Check as of this instant (RFC 3339) or the begin of this day in UTC [default: now].
     #[arg(long, value_name = "INSTANT", value_parser = parse_instant)]
     at: Option<Timestamp>,
+}
+
+/// What makes the exit code 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum FailOn {
+    /// A refusal, a finding, or something that blocks a NodePool.
+    Warn,
+    /// A refusal.
+    Refuse,
+}
+
+/// A number of nodes, of one NodePool or of all.
+#[derive(Clone, Debug)]
+struct Nodes {
+    pool: Option<String>,
+    count: u32,
+}
+
+fn parse_nodes(text: &str) -> Result<Nodes, String> {
+    let (pool, number) = text.split_once('=').map_or((None, text), |(pool, number)| (Some(pool.to_owned()), number));
+    match number.parse() {
+        Ok(count @ 0..=100_000) => Ok(Nodes { pool, count }),
+        _ => Err("write a number from 0 to 100000, as in --nodes 30 or --nodes api=30".into()),
+    }
+}
+
+/// How many nodes a NodePool has: by its own name, else by the number for all.
+fn nodes_of(nodes: &[Nodes], pool: &str) -> u32 {
+    let named = |name: Option<&str>| nodes.iter().rev().find(|nodes| nodes.pool.as_deref() == name);
+    named(Some(pool)).or_else(|| named(None)).map_or(0, |nodes| nodes.count)
 }
 
 /// The result. Its JSON form is stable: fields may be added but do not change.
@@ -38,6 +75,8 @@ struct CheckReport {
     node_pools: Vec<NodePoolReport>,
     /// The number of objects of other kinds.
     ignored: usize,
+    /// Files that hold no Kubernetes object and lie beside such, as values.yaml.
+    passed_over: Vec<String>,
     refusals: usize,
     findings: usize,
     /// The number of NodePools that something keeps from being rotated, and of policies that select none.
@@ -50,6 +89,8 @@ struct PolicyReport {
     name: String,
     file: String,
     document: usize,
+    /// The line at which the document begins.
+    line: usize,
     /// Why admission would refuse the policy; the problems of its own fields among them.
     refusals: Vec<String>,
     /// The problems of its own fields, each in its parts.
@@ -90,6 +131,8 @@ struct NodePoolReport {
     name: String,
     file: String,
     document: usize,
+    /// The line at which the document begins.
+    line: usize,
     governed_by: Option<String>,
     refusals: Vec<String>,
     derived: Option<DerivedReport>,
@@ -122,18 +165,32 @@ struct FindingReport {
 /// Runs the command; returns whether there are no refusals and no findings, and nothing is blocked.
 pub fn run(args: &CheckArgs) -> anyhow::Result<bool> {
     let now = args.at.unwrap_or_else(Timestamp::now);
-    let input = read(&args.filename, now)?;
+    let input = read(&args.filename, args.recursive, now)?;
+    require_pools(&input, &args.nodes)?;
     anyhow::ensure!(
         !(input.policies.is_empty() && input.pools.is_empty()),
         "{}: neither a RotationPolicy nor a NodePool found",
         args.filename.join(", ")
     );
-    let report = check(&input, now, args.nodes);
+    let report = check(&input, now, &args.nodes);
     print(args.output, &report, || as_table(&report))?;
-    Ok(report.refusals == 0 && report.findings == 0 && report.blocked == 0)
+    let is_fine = match args.fail_on {
+        FailOn::Warn => report.refusals == 0 && report.findings == 0 && report.blocked == 0,
+        FailOn::Refuse => report.refusals == 0,
+    };
+    Ok(is_fine)
 }
 
-fn check(input: &Input, now: Timestamp, nodes: u32) -> CheckReport {
+/// A name after `--nodes` that none of the NodePools has is a slip.
+fn require_pools(input: &Input, nodes: &[Nodes]) -> anyhow::Result<()> {
+    for name in nodes.iter().filter_map(|nodes| nodes.pool.as_deref()) {
+        let names: Vec<&str> = input.pools.iter().map(|pool| pool.proposed.name.as_str()).collect();
+        anyhow::ensure!(names.contains(&name), "--nodes {name}=…: no such NodePool; there are {}", names.join(", "));
+    }
+    Ok(())
+}
+
+fn check(input: &Input, now: Timestamp, nodes: &[Nodes]) -> CheckReport {
     let index = index(input);
     let policies: Vec<PolicyReport> = input.policies.iter().map(|p| policy_report(p, &index, now)).collect();
     let node_pools: Vec<NodePoolReport> = input.pools.iter().map(|p| pool_report(p, input, now, nodes)).collect();
@@ -144,6 +201,7 @@ fn check(input: &Input, now: Timestamp, nodes: u32) -> CheckReport {
         blocked: policies.iter().filter(|p| !p.blocked.is_empty()).count()
             + node_pools.iter().filter(|p| !p.blocked.is_empty()).count(),
         ignored: input.others,
+        passed_over: input.passed_over.clone(),
         policies,
         node_pools,
     }
@@ -170,6 +228,7 @@ fn policy_report(policy: &PolicyInput, index: &PolicyIndex, now: Timestamp) -> P
         name: policy.parsed.name.to_string(),
         file: policy.place.file.clone(),
         document: policy.place.document,
+        line: policy.place.line,
         refusals: policy.problems.iter().map(ToString::to_string).chain(verdict.refusals).collect(),
         problems: policy.problems.iter().chain(spec.err().into_iter().flat_map(|p| &p.0)).map(problem_report).collect(),
         warnings: verdict.warnings,
@@ -205,15 +264,16 @@ fn next_windows(policy: &Policy, now: Timestamp) -> Vec<Window> {
     next.map(|o| Window { opens: o.opening().map(instant::format), closes: o.closing().map(instant::format) }).collect()
 }
 
-fn pool_report(pool: &PoolInput, input: &Input, now: Timestamp, nodes: u32) -> NodePoolReport {
+fn pool_report(pool: &PoolInput, input: &Input, now: Timestamp, nodes: &[Nodes]) -> NodePoolReport {
     let policies = input.policies.iter().map(|p| &*p.parsed);
-    let verdict = judge_pool(&pool.proposed, policies, i64::from(nodes), now);
+    let verdict = judge_pool(&pool.proposed, policies, i64::from(nodes_of(nodes, &pool.proposed.name)), now);
     let finding =
         |f: Finding| FindingReport { severity: f.severity().into(), code: f.code.to_string(), message: f.message };
     NodePoolReport {
         name: pool.proposed.name.clone(),
         file: pool.place.file.clone(),
         document: pool.place.document,
+        line: pool.place.line,
         governed_by: verdict.governed_by,
         refusals: pool.problems.iter().map(ToString::to_string).chain(verdict.refusals).collect(),
         derived: verdict.derived.as_ref().map(derived_report),
@@ -272,7 +332,11 @@ fn as_table(report: &CheckReport) -> String {
     use std::fmt::Write;
     let mut text = String::new();
     for policy in &report.policies {
-        let _ = writeln!(text, "RotationPolicy {} in {} (document {})", policy.name, policy.file, policy.document);
+        let _ = writeln!(
+            text,
+            "RotationPolicy {} in {} (document {}, line {})",
+            policy.name, policy.file, policy.document, policy.line
+        );
         for refusal in &policy.refusals {
             let _ = writeln!(text, "  refused  {refusal}");
         }
@@ -292,7 +356,11 @@ fn as_table(report: &CheckReport) -> String {
             || "not governed by a RotationPolicy, so not rotated".to_owned(),
             |p| format!("RotationPolicy {p}"),
         );
-        let _ = writeln!(text, "NodePool {} in {} (document {}): {by}", pool.name, pool.file, pool.document);
+        let _ = writeln!(
+            text,
+            "NodePool {} in {} (document {}, line {}): {by}",
+            pool.name, pool.file, pool.document, pool.line
+        );
         for refusal in &pool.refusals {
             let _ = writeln!(text, "  refused  {refusal}");
         }
@@ -308,6 +376,9 @@ fn as_table(report: &CheckReport) -> String {
         for finding in &pool.findings {
             let _ = writeln!(text, "  {:<8} {}: {}", finding.severity, finding.code, finding.message);
         }
+    }
+    for file in &report.passed_over {
+        let _ = writeln!(text, "passed over: {file} holds no Kubernetes object");
     }
     let mut totals = table(&["POLICIES", "NODEPOOLS", "REFUSALS", "FINDINGS", "BLOCKED"]);
     let counts = [report.policies.len(), report.node_pools.len(), report.refusals, report.findings, report.blocked];

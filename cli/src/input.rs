@@ -1,10 +1,10 @@
-//! Reads RotationPolicies and NodePools from files: YAML with any number of documents, JSON, and Lists; `-` is standard
-//! input.
+//! The RotationPolicies and NodePools of files: which they are, and what is wrong with them outside their spec.
 
-use std::io::{self, Read};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 use noderotation_shared::admission::ProposedNodePool;
 use noderotation_shared::field_error::{FieldError, quoted};
 use noderotation_shared::governance::ParsedPolicy;
@@ -12,70 +12,40 @@ use noderotation_shared::keys;
 use noderotation_shared::kind::Kind;
 use serde_json::Value;
 
-/// Where an object was found.
-#[derive(Clone, Debug)]
-pub struct DocumentLocation {
-    /// The file name as given on the command line.
-    pub file: String,
-    /// The number of the YAML document in the file, from 1.
-    pub document: usize,
-    /// The number of the object in a List, from 1; `None` outside one.
-    pub item: Option<usize>,
-}
-
-impl std::fmt::Display for DocumentLocation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} (document {}", self.file, self.document)?;
-        self.item.map_or(Ok(()), |item| write!(f, ", item {item}"))?;
-        write!(f, ")")
-    }
-}
+use crate::documents::{self, DocumentError, DocumentLocation};
+use crate::files::{self, FileError};
 
 /// Why a file or a flag cannot be read. Invalid policies are not errors; their problems are reported as results.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
-    /// Standard input cannot be read, or is not UTF-8.
-    #[error("standard input cannot be read")]
-    Stdin(#[source] io::Error),
-    /// The file does not exist, cannot be read, or is not UTF-8.
-    #[error("{file} cannot be read")]
-    File {
-        /// The file name as given on the command line.
-        file: String,
-        /// The reason.
-        source: io::Error,
-    },
-    /// A directory was given instead of a file.
-    #[error("{0} is a directory; name files, for example {0}/*.yaml")]
-    Directory(String),
-    /// A document is not valid YAML or JSON.
-    #[error("{place}")]
-    Syntax {
-        /// Where the document is.
-        place: DocumentLocation,
-        /// The parser's error.
-        source: Box<serde_saphyr::Error>,
-    },
+    /// A file cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A document cannot be read.
+    #[error(transparent)]
+    Document(Box<DocumentError>),
     /// A document is not a Kubernetes object.
-    #[error("{0}: not a Kubernetes object, because it has no kind")]
+    #[error("{0}: not a Kubernetes object, because it has no kind; leave the file out, or write apiVersion and kind")]
     NotAnObject(DocumentLocation),
     /// The value of a flag is not an instant.
-    #[error("write an instant with its date, time and zone, such as 2026-12-20T00:00:00Z")]
+    #[error(
+        "write an instant with its date, time and zone, such as 2026-12-20T00:00:00Z, or a date, such as 2026-12-20, for its begin in UTC"
+    )]
     Instant,
     /// A RotationPolicy or NodePool has no name.
     #[error("{0}: metadata.name is missing")]
     NoName(DocumentLocation),
     /// Two documents hold a RotationPolicy, or a NodePool, of the same name.
-    #[error("{second}: {} {name} is already in {first}; in a cluster it would replace that one, so remove or rename one of the two, or name its file only once", kind.name())]
+    #[error("{second}: {} {name} stands twice, first in {first}; in a cluster it would replace that one, so remove or rename one of the two, or name its file only once", kind.name())]
     Duplicate {
         /// The kind of both objects.
         kind: Kind,
         /// The name of both objects.
         name: String,
         /// Where the first one is.
-        first: DocumentLocation,
+        first: Box<DocumentLocation>,
         /// Where the second one is.
-        second: DocumentLocation,
+        second: Box<DocumentLocation>,
     },
 }
 
@@ -108,40 +78,57 @@ pub struct Input {
     pub pools: Vec<PoolInput>,
     /// The number of objects of other kinds, which are ignored.
     pub others: usize,
+    /// Files that were passed over: what lies beside manifests and is none.
+    pub passed_over: Vec<String>,
+}
+
+/// Everything that keeps the files from being read; each names its place.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(with_causes).collect::<Vec<_>>().join("\nerror: "))]
+pub struct InputErrors(Vec<InputError>);
+
+fn with_causes(error: &InputError) -> String {
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Reads the value of a flag as an instant.
 pub fn parse_instant(text: &str) -> Result<Timestamp, InputError> {
-    text.parse().map_err(|_| InputError::Instant)
+    let of_day = |day: Date| day.to_zoned(TimeZone::UTC).ok().map(|midnight| midnight.timestamp());
+    text.parse().ok().or_else(|| text.parse().ok().and_then(of_day)).ok_or(InputError::Instant)
 }
 
-/// Reads the objects of all files. A relative freeze is answered with the instant that it means at `now`.
-pub fn read(files: &[String], now: Timestamp) -> Result<Input, InputError> {
-    let mut input = Input::default();
+/// Reads the objects of all files, and of those in folders; with `recursive` also of the folders below. A relative freeze is
+/// answered with the instant that it means at `now`. Every problem is reported, not the first one alone.
+pub fn read(files: &[String], recursive: bool, now: Timestamp) -> Result<Input, InputErrors> {
+    let (mut input, mut errors) = (Input::default(), Vec::new());
+    let files = files::expand(files, recursive).unwrap_or_else(|error| {
+        errors.push(error.into());
+        Vec::new()
+    });
     for file in files {
-        let text = contents(file)?;
-        for (n, document) in serde_saphyr::read::<_, Value>(&mut text.as_bytes()).enumerate() {
-            let place = DocumentLocation { file: file.clone(), document: n + 1, item: None };
-            let document = match document {
-                Ok(document) => document,
-                Err(source) => return Err(InputError::Syntax { place, source: Box::new(source) }),
-            };
-            input.add(&place, &document, now)?;
+        let text = match files::text(&file) {
+            Ok(text) => text,
+            Err(error) => {
+                errors.push(error.into());
+                continue;
+            }
+        };
+        for document in documents::split(&file, &text) {
+            let added = document
+                .map_err(|error| InputError::Document(Box::new(error)))
+                .and_then(|(place, object)| input.add(&place, &object, now));
+            match added {
+                Err(InputError::NotAnObject(_)) if files::lies_beside_manifests(&file) => {
+                    if input.passed_over.last() != Some(&file) {
+                        input.passed_over.push(file.clone());
+                    }
+                }
+                added => errors.extend(added.err()),
+            }
         }
     }
-    Ok(input)
-}
-
-fn contents(file: &str) -> Result<String, InputError> {
-    if file == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map_err(InputError::Stdin)?;
-        return Ok(text);
-    }
-    if std::path::Path::new(file).is_dir() {
-        return Err(InputError::Directory(file.to_owned()));
-    }
-    std::fs::read_to_string(file).map_err(|source| InputError::File { file: file.to_owned(), source })
+    if errors.is_empty() { Ok(input) } else { Err(InputErrors(errors)) }
 }
 
 impl Input {
@@ -227,8 +214,11 @@ fn require_unique(
 ) -> Result<(), InputError> {
     match earlier {
         None => Ok(()),
-        Some(first) => {
-            Err(InputError::Duplicate { kind, name: name.to_owned(), first: first.clone(), second: place.clone() })
-        }
+        Some(first) => Err(InputError::Duplicate {
+            kind,
+            name: name.to_owned(),
+            first: Box::new(first.clone()),
+            second: Box::new(place.clone()),
+        }),
     }
 }

@@ -10,6 +10,8 @@
 
 mod check;
 mod crd;
+mod documents;
+mod files;
 mod input;
 mod output;
 mod windows;

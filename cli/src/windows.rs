@@ -14,13 +14,16 @@ use crate::output::{OutputFormat, print, table};
 /// The flags of `windows`.
 #[derive(clap::Args)]
 pub struct WindowsArgs {
-    /// Files with RotationPolicies; - is standard input.
+    /// Files or folders with RotationPolicies; - is standard input.
     #[arg(short, long = "filename", required = true, num_args = 1.., value_name = "FILE")]
     filename: Vec<String>,
-    /// List occurrences that close after this instant (RFC 3339) [default: now].
+    /// Read the folders below the given ones as well.
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// List occurrences that close after this instant (RFC 3339) or the begin of this day in UTC [default: now].
     #[arg(long, value_name = "INSTANT", value_parser = parse_instant)]
     from: Option<Timestamp>,
-    /// List occurrences that open before this instant (RFC 3339) [default: four weeks after --from].
+    /// List occurrences that open before this instant (RFC 3339) or the begin of this day in UTC [default: four weeks after --from].
     #[arg(long, value_name = "INSTANT", value_parser = parse_instant)]
     to: Option<Timestamp>,
     /// List only the windows of the policy with this name.
@@ -53,7 +56,7 @@ struct Local {
 /// Runs the command; returns whether all policies are valid.
 pub fn run(args: &WindowsArgs) -> anyhow::Result<bool> {
     let from = args.from.unwrap_or_else(Timestamp::now);
-    let input = read(&args.filename, from)?;
+    let input = read(&args.filename, args.recursive, from)?;
     let to = args.to.unwrap_or_else(|| instant::plus(from, SignedDuration::from_hours(24 * 28)));
     anyhow::ensure!(from < to, "--from {from} must be earlier than --to {to}");
     let wanted = |name: &str| args.policy.as_ref().is_none_or(|only| only == name);

@@ -72,7 +72,7 @@ fn every_problem_names_its_field_and_what_to_write() {
     let (code, out, _) = run(&["check", "-f", "-"], &documents(&[POOL, &bad]));
     assert_eq!(code, 1);
     for part in [
-        "RotationPolicy a in - (document 2)",
+        "RotationPolicy a in - (document 2, line 9)",
         "spec.maintenanceWindows[0].timezone: found \"JST\": is not in the IANA time zone database; write Asia/Tokyo",
         "spec.maintenanceWindows[0].start: found \"2:00\": must be HH:MM on the 24-hour clock; write \"02:00\"",
         "spec.maintenanceWindows[0].days[1]: found \"Wed\": is listed more than once",
@@ -154,9 +154,9 @@ fn a_tie_is_refused_only_over_a_nodepool_and_only_of_those_who_tie() {
 #[test]
 fn a_flag_that_is_no_instant_is_answered_with_one() {
     for flag in ["--from", "--to"] {
-        for text in ["yesterday", "2026-12-20"] {
+        for text in ["yesterday", "2026-12-32", "20 December"] {
             let (code, _, err) = run(&["windows", "-f", "-", flag, text], POLICY);
-            assert!(code == 2 && err.contains("such as 2026-12-20T00:00:00Z"), "{err}");
+            assert!(code == 2 && err.contains("such as 2026-12-20T00:00:00Z, or a date, such as 2026-12-20,"), "{err}");
         }
     }
 }
@@ -189,7 +189,7 @@ fn json_yaml_and_lists_are_read() {
 #[test]
 fn unreadable_input_is_exit_code_2_and_says_where() {
     for (input, part) in [
-        ("kind: [", "- (document 1)"),
+        ("kind: [", "- (document 1, line 1): not valid YAML or JSON: error: line 1 column 7"),
         ("a: b", "not a Kubernetes object"),
         ("", "neither a RotationPolicy nor a NodePool"),
         ("kind: RotationPolicy\napiVersion: noderotation.io/v1alpha1\nspec: {}", "metadata.name is missing"),
@@ -215,11 +215,23 @@ fn two_objects_of_one_kind_and_name_are_an_error_that_names_both_places() {
         (
             "check",
             documents(&[POLICY, POOL, &changed]),
-            "- (document 3): RotationPolicy a is already in - (document 1)",
+            "- (document 3, line 19): RotationPolicy a stands twice, first in - (document 1, line 2)",
         ),
-        ("check", documents(&[POOL, POOL]), "- (document 2): NodePool api is already in - (document 1)"),
-        ("check", list.to_owned(), "- (document 1, item 2): NodePool a is already in - (document 1, item 1)"),
-        ("windows", documents(&[POLICY, POLICY]), "- (document 2): RotationPolicy a is already in - (document 1)"),
+        (
+            "check",
+            documents(&[POOL, POOL]),
+            "- (document 2, line 9): NodePool api stands twice, first in - (document 1, line 2)",
+        ),
+        (
+            "check",
+            list.to_owned(),
+            "- (document 1, line 1, item 2): NodePool a stands twice, first in - (document 1, line 1, item 1)",
+        ),
+        (
+            "windows",
+            documents(&[POLICY, POLICY]),
+            "- (document 2, line 12): RotationPolicy a stands twice, first in - (document 1, line 2)",
+        ),
     ] {
         let (code, out, err) = run(&[verb, "-f", "-"], &input);
         let advice = "; in a cluster it would replace that one, so remove or rename one of the two, or name its file only once\n";
@@ -228,7 +240,7 @@ fn two_objects_of_one_kind_and_name_are_an_error_that_names_both_places() {
     let file = example("api.yaml");
     let (code, _, err) = run(&["check", "-f", &file, &file], "");
     assert!(
-        code == 2 && err.contains(&format!("{file} (document 1): RotationPolicy api is already in {file}")),
+        code == 2 && err.contains(&format!(": RotationPolicy api stands twice, first in {file} (document 1, line")),
         "{err}"
     );
     let same_name = POOL.replace("name: api", "name: a");
@@ -422,4 +434,146 @@ fn what_was_meant_is_suggested() {
         let (code, out, err) = run(&["check", "-f", "-"], &input);
         assert!(code == 1 && out.contains(expected), "{expected}\n{out}{err}");
     }
+}
+
+/// A folder of its own for a test, removed at the end.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn with(name: &str, files: &[(&str, &str)]) -> Self {
+        let folder = std::env::temp_dir().join(format!("noderotation-cli-{}-{name}", std::process::id()));
+        for (file, text) in files {
+            let path = folder.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        Self(folder)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn names(out: &str, list: &str) -> Vec<String> {
+    let report: serde_json::Value = serde_json::from_str(out).unwrap();
+    report[list].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn folders_are_read_as_kubectl_reads_them() {
+    let folder = Folder::with(
+        "folders",
+        &[
+            ("pool.yml", POOL),
+            ("notes.txt", "not a manifest"),
+            ("values.yaml", "replicas: 2\n"),
+            ("kustomization.yaml", "resources: [pool.yml]\n"),
+            ("deeper/policy.yaml", POLICY),
+        ],
+    );
+    let (code, out, err) = run(&["check", "-o", "json", "-f", folder.path()], "");
+    assert_eq!(
+        (code, names(&out, "nodePools"), names(&out, "policies").len()),
+        (0, vec!["api".to_owned()], 0),
+        "{err}"
+    );
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let passed: Vec<&str> =
+        report["passedOver"].as_array().unwrap().iter().map(|file| file.as_str().unwrap()).collect();
+    assert!(passed[0].ends_with("/kustomization.yaml") && passed[1].ends_with("/values.yaml"), "{passed:?}");
+    let (_, table, _) = run(&["check", "-f", folder.path()], "");
+    assert!(table.contains("values.yaml holds no Kubernetes object"), "{table}");
+    let (code, out, _) = run(&["check", "-o", "json", "-R", "-f", folder.path()], "");
+    assert_eq!((code, names(&out, "policies")), (0, vec!["a".to_owned()]));
+    assert_eq!(run(&["windows", "-R", "-f", folder.path()], "").0, 0);
+    let empty = Folder::with("empty", &[("deeper/policy.yaml", POLICY)]);
+    let (code, _, err) = run(&["check", "-f", empty.path()], "");
+    assert!(code == 2 && err.contains("has no file that ends in .yaml, .yml or .json; -R also looks"), "{err}");
+}
+
+/// One bad file hides no other.
+#[test]
+fn every_unreadable_file_and_document_is_named() {
+    let folder = Folder::with(
+        "bad",
+        &[
+            ("a.yaml", "kind: [\n"),
+            ("b.yaml", "kind: RotationPolicy\nmetadata: {name: {{ .Values.name }}}\n"),
+            ("c.yaml", "a: b\n----\nc: d\n"),
+        ],
+    );
+    let (code, out, err) = run(&["check", "-f", folder.path()], "");
+    assert_eq!((code, out.as_str()), (2, ""));
+    for part in [
+        "a.yaml (document 1, line 1): not valid YAML or JSON",
+        "b.yaml (document 1, line 1): line 2 has \"metadata: {name: {{ .Values.name }}}\": this is a template; render it first",
+        "c.yaml: line 2 is \"----\", which separates no documents; write ---",
+    ] {
+        assert!(err.contains(part), "{part} is not in\n{err}");
+    }
+    assert_eq!(
+        err.matches("error: /").count(),
+        err.lines().filter(|line| line.starts_with("error: ")).count(),
+        "{err}"
+    );
+}
+
+#[test]
+fn json_lines_are_read() {
+    let line = |yaml: &str| serde_json::to_string(&serde_saphyr::from_str::<serde_json::Value>(yaml).unwrap()).unwrap();
+    let input = format!("{}\n{}\n", line(POLICY), line(POOL));
+    let (code, out, err) = run(&["check", "-o", "json", "-f", "-"], &input);
+    assert_eq!(
+        (code, names(&out, "policies"), names(&out, "nodePools")),
+        (0, vec!["a".into()], vec!["api".into()]),
+        "{err}"
+    );
+}
+
+/// 500 nodes are too many for a weekly window, 5 are not.
+#[test]
+fn nodes_can_be_given_for_each_pool() {
+    let input = documents(&[POLICY, POOL]);
+    let findings = |flags: &[&str]| {
+        let (code, out, err) = run(&[&["check", "-o", "json", "-f", "-"], flags].concat(), &input);
+        if code == 2 {
+            return err;
+        }
+        let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+        report["nodePools"][0]["findings"].to_string()
+    };
+    assert!(findings(&["--nodes", "5000"]).contains("Throughput"));
+    assert!(findings(&["--nodes", "api=5000"]).contains("Throughput"));
+    assert!(!findings(&["--nodes", "5000", "--nodes", "api=5"]).contains("Throughput"));
+    assert!(!findings(&["--nodes", "5"]).contains("Throughput"));
+    assert!(findings(&["--nodes", "apa=5"]).contains("--nodes apa=…: no such NodePool; there are api"));
+    for wrong in ["api=", "x", "100001", "api=-1"] {
+        assert!(findings(&["--nodes", wrong]).contains("write a number from 0 to 100000"), "{wrong}");
+    }
+}
+
+#[test]
+fn what_fails_the_check_can_be_chosen() {
+    let saturday = POLICY.replace("[Wed, Sat]", "[Sat]");
+    let input = documents(&[&saturday, POOL]);
+    assert_eq!(run(&["check", "-f", "-"], &input).0, 1, "a finding");
+    assert_eq!(run(&["check", "-f", "-", "--fail-on", "refuse"], &input).0, 0);
+    let bad = documents(&[&POLICY.replace("Asia/Tokyo", "JST"), POOL]);
+    assert_eq!(run(&["check", "-f", "-", "--fail-on", "refuse"], &bad).0, 1);
+}
+
+#[test]
+fn a_date_is_its_begin_in_utc() {
+    let of_day = run(&["windows", "-f", "-", "--from", "2026-12-01", "--to", "2026-12-08"], POLICY);
+    let of_instant =
+        run(&["windows", "-f", "-", "--from", "2026-12-01T00:00:00Z", "--to", "2026-12-08T00:00:00Z"], POLICY);
+    assert_eq!((of_day.0, &of_day), (0, &of_instant));
+    assert!(of_day.1.contains("2026-12-01T17:00:00Z"), "{}", of_day.1);
 }
