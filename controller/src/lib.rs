@@ -34,6 +34,7 @@ pub mod read;
 pub mod reconcile;
 pub mod reports;
 pub mod run;
+pub mod schema;
 pub mod status;
 pub mod sweep;
 pub mod watch;

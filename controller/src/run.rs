@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::reconcile::Reconciler;
 use crate::watch::Caches;
-use crate::{preflight, status, sweep};
+use crate::{preflight, schema, status, sweep};
 use noderotation_cluster::api::Api;
 use noderotation_cluster::objects::Cached;
 use noderotation_cluster::watch::EventHandler;
@@ -137,12 +137,14 @@ async fn lead_on(
         event_dedup: Mutex::new(told_before(&caches)),
         stop: stop.clone(),
     });
+    schema::look(&api, &caches).await;
     sweep::sweep(&reconciler).await;
     let mut workers: JoinSet<()> = JoinSet::new();
     for _ in 0..args.workers {
         workers.spawn(reconciler.clone().work());
     }
     loops.spawn(caches.clone().trigger_on_recovery());
+    loops.spawn(schema::keep(api.clone(), caches.clone()));
     loops.spawn(status::keep(api, caches, metrics.reports.clone(), term));
     loop {
         tokio::select! {

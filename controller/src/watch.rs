@@ -49,6 +49,17 @@ impl Caches {
         self.lock().world(settings, pool, stale, now)
     }
 
+    /// Takes over which fields of policies the cluster does not store; returns whether that is new.
+    pub fn set_missing_fields(&self, fields: Vec<String>) -> bool {
+        let (triggers, is_new) = {
+            let mut state = self.lock();
+            let is_new = !state.stores_all_but(&fields);
+            (state.set_missing_fields(fields), is_new)
+        };
+        self.trigger(&triggers);
+        is_new
+    }
+
     /// Reconciles every NodePool whenever stale caches are fresh again: starts had been held back, and no event of a
     /// NodePool tells that they no longer are. Never returns.
     pub async fn trigger_on_recovery(self: Arc<Self>) {

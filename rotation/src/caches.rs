@@ -47,6 +47,7 @@ pub struct Caches {
     nodes_of: Index,
     protected_for: Index,
     cadences: HashMap<Box<str>, CachedCadence>,
+    missing_fields: Arc<[String]>,
 }
 
 /// A cadence, and the policy's UID and generation and the week that it is of.
@@ -150,6 +151,21 @@ impl Caches {
         self.placeholders.deleted_by_us(name, uid);
     }
 
+    /// Whether these are the fields of policies that the cluster's CustomResourceDefinition is known not to store.
+    pub fn stores_all_but(&self, fields: &[String]) -> bool {
+        *self.missing_fields == *fields
+    }
+
+    /// The fields of policies that the cluster's CustomResourceDefinition does not store. Every pool is concerned; none where
+    /// nothing is new.
+    pub fn set_missing_fields(&mut self, fields: Vec<String>) -> Triggers {
+        if *self.missing_fields == *fields {
+            return Vec::new();
+        }
+        self.missing_fields = fields.into();
+        self.pool_names()
+    }
+
     /// The NodePool's world; `None` when there is no such NodePool. `stale` says whether some watch has been silent for too
     /// long.
     pub fn world(&mut self, settings: &Arc<Settings>, pool: &str, stale: bool, now: Timestamp) -> Option<World> {
@@ -163,6 +179,7 @@ impl Caches {
             nodes: self.nodes_for(&pool.meta.name, anchor, hosts),
             governance: self.governing(&pool, now),
             stale,
+            missing_fields: self.missing_fields.clone(),
             live: LiveKnowledge::default(),
             settings: settings.clone(),
             placeholders,

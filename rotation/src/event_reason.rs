@@ -144,6 +144,7 @@ mod tests {
             ("InvalidPolicy", false),
             ("PolicyConflict", false),
             ("Unselected", false),
+            ("OldSchema", false),
             ("StaticNodePool", false),
             ("FatalFinding", false),
             ("NeverDue", false),

@@ -45,6 +45,7 @@ pub const GATES: &[Gate] = &[
     Gate { is_skipped_by_now: false, settles_window: false, holds_pending: false, closed: pool_deleting },
     Gate { is_skipped_by_now: false, settles_window: false, holds_pending: true, closed: stale_caches },
     Gate { is_skipped_by_now: false, settles_window: false, holds_pending: true, closed: another_claim_draining },
+    Gate { is_skipped_by_now: false, settles_window: true, holds_pending: true, closed: old_schema },
     Gate { is_skipped_by_now: false, settles_window: true, holds_pending: false, closed: static_pool },
     Gate { is_skipped_by_now: false, settles_window: true, holds_pending: false, closed: fatal_finding },
     Gate { is_skipped_by_now: false, settles_window: true, holds_pending: true, closed: frozen_or_suspended },
@@ -102,6 +103,11 @@ fn another_claim_draining(world: &World, _: &GoverningPolicy, _: Timestamp) -> O
         .iter()
         .find(|claim| claim.state(false) == RotationState::Draining && anchor != Some(&*claim.meta.name))?;
     Some((Reason::DrainUnanchored(draining.meta.name.to_string()), None))
+}
+
+/// What the policy says about suspension may have been dropped: as if it were suspended.
+fn old_schema(world: &World, _: &GoverningPolicy, _: Timestamp) -> Option<(Reason, Option<Timestamp>)> {
+    world.old_schema().map(|blocked| (Reason::Blocked(blocked), None))
 }
 
 fn static_pool(world: &World, _: &GoverningPolicy, _: Timestamp) -> Option<(Reason, Option<Timestamp>)> {

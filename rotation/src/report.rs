@@ -130,5 +130,5 @@ fn blocked(world: &World, findings: &[Finding], now: Timestamp) -> Vec<Blocked> 
         limits: &world.pool.limits,
         usage: usage.as_ref(),
     };
-    Blocked::all(&governing.policy, findings, &situation, now)
+    world.old_schema().into_iter().chain(Blocked::all(&governing.policy, findings, &situation, now)).collect()
 }

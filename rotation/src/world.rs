@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use noderotation_shared::blocked::Blocked;
 use noderotation_shared::feasibility::{self, Cadence, Derived, PoolFacts};
 use noderotation_shared::governance::Ungoverned;
 use noderotation_shared::keys;
@@ -60,6 +61,8 @@ pub struct World {
     pub placeholders: BTreeMap<Box<str>, Arc<Placeholder>>,
     /// Whether the caches are too old to start anything on.
     pub stale: bool,
+    /// The fields of policies that the cluster's CustomResourceDefinition does not store.
+    pub missing_fields: Arc<[String]>,
     /// What this pass knows beyond the caches.
     pub live: LiveKnowledge,
     /// For building placeholders.
@@ -143,6 +146,11 @@ impl World {
             claims: i64::try_from(self.claims.len()).unwrap_or(i64::MAX),
             is_auto_mode: self.pool.is_auto_mode,
         }
+    }
+
+    /// What policies say is not known in whole.
+    pub fn old_schema(&self) -> Option<Blocked> {
+        (!self.missing_fields.is_empty()).then(|| Blocked::OldSchema(self.missing_fields.to_vec()))
     }
 
     /// The values of §2 for this pool under its governing policy.

@@ -8,6 +8,7 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use strum::{Display, EnumDiscriminants, IntoStaticStr, VariantArray};
 
+use crate::admission::messages;
 use crate::feasibility::{Code, Finding, Severity};
 use crate::governance::Ungoverned;
 use crate::instant::plus;
@@ -35,6 +36,8 @@ pub enum Blocked {
     PolicyConflict(Vec<String>),
     /// The policy of this name selects labels that the pool bears in its template only; no policy selects the pool itself.
     Unselected(String),
+    /// The CustomResourceDefinition in the cluster drops these fields of policies, so that nobody knows what they say.
+    OldSchema(Vec<String>),
     /// `spec.replicas` is set, so the pool cannot surge.
     StaticNodePool,
     /// Fatal findings (§6), with the first one's message.
@@ -149,6 +152,11 @@ impl fmt::Display for Blocked {
             Self::Unselected(policy) => write!(
                 f,
                 "RotationPolicy {policy} selects labels that stand in spec.template.metadata.labels; a policy selects by the NodePool's own metadata.labels: add them there"
+            ),
+            Self::OldSchema(fields) => write!(
+                f,
+                "the CustomResourceDefinition in the cluster is older than the controller and drops {}, so that what policies say there is unknown; install the one of the controller's chart",
+                messages::list(fields)
             ),
             Self::StaticNodePool => {
                 write!(

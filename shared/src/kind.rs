@@ -34,6 +34,8 @@ pub enum Kind {
     PersistentVolumeClaim,
     /// `PodDisruptionBudget`, which may hold a drain for ever.
     PodDisruptionBudget,
+    /// `CustomResourceDefinition`, to see whether ours is up to date.
+    CustomResourceDefinition,
     /// `MutatingWebhookConfiguration`, whose `caBundle` is kept.
     MutatingWebhookConfiguration,
     /// `ValidatingWebhookConfiguration`, whose `caBundle` is kept.
@@ -58,6 +60,9 @@ impl Kind {
             Self::PersistentVolume => ("PersistentVolume", "", "v1", "persistentvolumes"),
             Self::PersistentVolumeClaim => ("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims"),
             Self::PodDisruptionBudget => ("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
+            Self::CustomResourceDefinition => {
+                ("CustomResourceDefinition", "apiextensions.k8s.io", "v1", "customresourcedefinitions")
+            }
             Self::MutatingWebhookConfiguration => {
                 ("MutatingWebhookConfiguration", ADMISSION, "v1", "mutatingwebhookconfigurations")
             }

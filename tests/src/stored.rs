@@ -33,7 +33,8 @@ pub async fn store_before_the_rules(rig: &Rig, policies: &[Value]) -> anyhow::Re
     replace_spec(rig, rules).await
 }
 
-async fn replace_spec(rig: &Rig, spec: Value) -> anyhow::Result<()> {
+/// Replaces the spec of our CRD.
+pub async fn replace_spec(rig: &Rig, spec: Value) -> anyhow::Result<()> {
     let mut crd = rig.get(CRD).await?;
     crd["spec"] = spec;
     let (code, answer) = rig.send("PUT", CRD, "application/json", &crd).await?;

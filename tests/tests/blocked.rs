@@ -10,7 +10,7 @@ use noderotation_rig::{Rig, repository};
 use noderotation_shared::blocked::BlockedReason;
 use noderotation_tests::ask::POLICIES;
 use noderotation_tests::product::binary;
-use noderotation_tests::stored::store_before_the_rules;
+use noderotation_tests::stored::{CRD, replace_spec, store_before_the_rules};
 use noderotation_tests::world::{self, PATIENCE};
 use noderotation_tests::{Controller, Product};
 use serde_json::{Value, json};
@@ -24,13 +24,18 @@ struct Case {
     annotations: Value,
 }
 
+/// All but the one that is about the whole cluster: it has a test of its own.
+fn reasons() -> impl Iterator<Item = BlockedReason> {
+    BlockedReason::VARIANTS.iter().copied().filter(|reason| *reason != BlockedReason::OldSchema)
+}
+
 fn case(reason: BlockedReason) -> Case {
     let name = name(reason);
     let mut case = Case { reason, pool: node_pool(&name), policy: world::policy(&name), annotations: json!({}) };
     let spec = &mut case.policy["spec"];
     match reason {
         BlockedReason::InvalidPolicy => spec["maintenanceWindows"][0]["timezone"] = json!("Mars/Olympus"),
-        BlockedReason::PolicyConflict => {}
+        BlockedReason::PolicyConflict | BlockedReason::OldSchema => {}
         BlockedReason::Unselected => {
             spec["nodePoolSelector"] = json!({"matchLabels": {"team": "web"}});
             case.pool = case.pool.node_label("team", "web");
@@ -57,7 +62,7 @@ fn name(reason: BlockedReason) -> String {
 }
 
 async fn bring_about(rig: &Rig) {
-    let cases = || BlockedReason::VARIANTS.iter().map(|reason| case(*reason));
+    let cases = || reasons().map(case);
     let invalid = cases().filter(|case| case.reason == BlockedReason::InvalidPolicy).map(|case| case.policy);
     store_before_the_rules(rig, &invalid.collect::<Vec<_>>()).await.unwrap();
     for case in cases() {
@@ -146,17 +151,17 @@ async fn whatever_blocks_a_pool_shows_everywhere_and_is_told_once() {
     let rig = &product.rig;
     bring_about(rig).await;
     let mut controller = product.start_leader().await.unwrap();
-    for reason in BlockedReason::VARIANTS {
-        shows(rig, &controller, *reason).await;
+    for reason in reasons() {
+        shows(rig, &controller, reason).await;
     }
     let good = controller.metrics().await;
     assert!(good.contains("noderotation_pool_blocked{nodepool=\"good\",reason=\"NeverDue\"} 0"), "{good}");
 
     let (report, code) = check(rig);
     assert_eq!(code, Some(1));
-    for reason in BlockedReason::VARIANTS {
+    for reason in reasons() {
         let pools = report["nodePools"].as_array().unwrap();
-        let row = pools.iter().find(|row| row["name"] == name(*reason)).unwrap();
+        let row = pools.iter().find(|row| row["name"] == name(reason)).unwrap();
         let words: Vec<&Value> = row["blocked"].as_array().unwrap().iter().map(|b| &b["reason"]).collect();
         assert_eq!(words, [&json!(reason.to_string())], "check");
     }
@@ -178,8 +183,7 @@ async fn whatever_blocks_a_pool_shows_everywhere_and_is_told_once() {
     // its first passes are over once it has written what it cannot know from before
     rig.wait("the next leader to know since when", PATIENCE, async || {
         let page = next.metrics().await;
-        Ok((page.matches("noderotation_pool_blocked_since_timestamp{").count() == BlockedReason::VARIANTS.len())
-            .then_some(()))
+        Ok((page.matches("noderotation_pool_blocked_since_timestamp{").count() == reasons().count()).then_some(()))
     })
     .await
     .unwrap();
@@ -191,4 +195,49 @@ async fn told(rig: &Rig) -> BTreeSet<String> {
     let events = rig.list("/apis/events.k8s.io/v1/events").await.unwrap();
     let ours = events.iter().filter(|event| event["reportingController"] == "noderotation.io/controller");
     ours.map(|e| format!("{} {} {} {}", e["reason"], e["regarding"]["name"], e["note"], e["series"]["count"])).collect()
+}
+
+/// A CustomResourceDefinition of before `suspend`: what policies say there is gone, so nothing starts.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_definition_holds_everything_until_it_is_replaced() {
+    let product = Product::install_without_webhook().await.unwrap();
+    let rig = &product.rig;
+    node_pool("api").apply(rig).unwrap();
+    rig.apply(&world::policy("api")).unwrap();
+    let ours = rig.get(CRD).await.unwrap()["spec"].take();
+    let mut older = ours.clone();
+    let spec = older.pointer_mut("/versions/0/schema/openAPIV3Schema/properties/spec").unwrap();
+    spec["properties"].as_object_mut().unwrap().remove("suspend").unwrap();
+    // its status knew nothing of rows
+    let status = older.pointer_mut("/versions/0/schema/openAPIV3Schema/properties/status/properties").unwrap();
+    status.as_object_mut().unwrap().remove("nodePools").unwrap();
+    status["matchedNodePools"] = json!({"type": "array", "items": {"type": "string"}});
+    replace_spec(rig, older).await.unwrap();
+    let controller = product.start_leader().await.unwrap();
+    let condition = rig
+        .wait("the condition", PATIENCE, async || {
+            let condition = status_condition(rig).await?;
+            Ok((condition["reason"] == "OldSchema").then_some(condition))
+        })
+        .await
+        .unwrap();
+    assert_eq!(condition["status"], "False");
+    assert!(condition["message"].as_str().unwrap().contains("drops spec.suspend, so that"), "{condition}");
+    world::event(rig, "OldSchema", "api").await.unwrap();
+    let labels = "nodepool=\"api\",reason=\"OldSchema\"";
+    assert_eq!(controller.sample("noderotation_pool_blocked", labels).await, Some(1.0));
+
+    // nobody restarts the controller
+    replace_spec(rig, ours).await.unwrap();
+    rig.wait("the condition to turn", PATIENCE, async || {
+        Ok((status_condition(rig).await?["reason"] == "Accepted").then_some(()))
+    })
+    .await
+    .unwrap();
+    assert_eq!(controller.sample("noderotation_pool_blocked", labels).await, Some(0.0));
+}
+
+async fn status_condition(rig: &Rig) -> anyhow::Result<Value> {
+    let policy = rig.get(&format!("{POLICIES}/api")).await?;
+    Ok(policy.pointer("/status/conditions/0").cloned().unwrap_or_default())
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use noderotation_rotation::report::PoolReport;
+use noderotation_shared::blocked::BlockedReason;
 use noderotation_shared::governance::{Ungoverned, govern_or_explain};
 use noderotation_shared::instant;
 use noderotation_shared::objects::{NodePool, PolicyObject};
@@ -64,7 +65,7 @@ pub async fn keep(api: Api, caches: Arc<Caches>, reports: PoolReports, term: Ter
                     next = next.min(Instant::now() + until + Duration::from_millis(10));
                 }
             }
-            if without_empty(&policy.status) != without_empty(&status) {
+            if !is_told(&policy.status, &status) {
                 write(&api, &caches, policy, &status).await;
             }
         }
@@ -106,7 +107,19 @@ fn status(policy: &PolicyObject, pools: &[Arc<NodePool>], concerned: &[&PoolRepo
         "conditions": [condition::ready(policy, pools, concerned)],
     });
     keep_transition_time(&policy.status, &mut wanted, now);
+    // an older CustomResourceDefinition may refuse other fields; these two every one has
+    if concerned.iter().flat_map(|report| &report.blocked).any(|b| b.reason() == BlockedReason::OldSchema)
+        && let Some(fields) = wanted.as_object_mut()
+    {
+        fields.retain(|field, _| ["observedGeneration", "conditions"].contains(&field.as_str()));
+    }
     wanted
+}
+
+/// Whether a merge patch of `wanted` would change nothing.
+fn is_told(old: &Value, wanted: &Value) -> bool {
+    let same = |(field, value): (&String, &Value)| without_empty(&old[field.as_str()]) == without_empty(value);
+    wanted.as_object().into_iter().flatten().all(same)
 }
 
 /// `lastTransitionTime` moves only when `status` does.
@@ -346,6 +359,23 @@ mod tests {
         assert!(are_current(&policies, &pools, &of(Ok("p"))));
         assert!(!are_current(&policies, &pools, &of(Err(Ungoverned::NoMatch))));
         assert!(!are_current(&policies, &pools, &BTreeMap::new()));
+    }
+
+    /// An older definition may refuse every other field, and a status that can never be complete is not written for ever.
+    #[test]
+    fn under_an_older_definition_the_condition_alone_is_written() {
+        let mut api = report("api", Ok("p"));
+        api.blocked = vec![Blocked::OldSchema(vec!["spec.suspend".into()])];
+        let written = seen(&policy("p", &good(), Value::Null), &[pool("api", "api")], &[api]);
+        let fields: Vec<&String> = written.as_object().unwrap().keys().collect();
+        assert_eq!(fields, ["conditions", "observedGeneration"]);
+        assert_eq!(ready(&written).1, "OldSchema");
+        let mut old = written.clone();
+        old["matchedNodePools"] = json!(["api"]);
+        assert!(is_told(&old, &written), "what somebody else wrote stays");
+        old["observedGeneration"] = json!(1);
+        assert!(!is_told(&old, &written));
+        assert!(!is_told(&json!({}), &json!({"window": "open"})) && is_told(&json!({}), &json!({"window": null})));
     }
 
     /// What a status says was told is not told again by the next leader.

@@ -48,6 +48,8 @@ pub struct Cluster {
     pub policy: Arc<Policy>,
     pub lost: Option<Ungoverned>,
     pub stale: bool,
+    /// What the cluster does not store of policies.
+    pub missing_fields: Arc<[String]>,
     pub version: u64,
     pub told: Vec<Announcement>,
     /// Names of the requests that landed.
@@ -121,6 +123,7 @@ impl Cluster {
             policy: Arc::new(Policy::from_json(spec).unwrap()),
             lost: None,
             stale: false,
+            missing_fields: Arc::default(),
             version: 1,
             told: Vec::new(),
             done: Vec::new(),
@@ -159,6 +162,7 @@ impl Cluster {
             placeholders: self.placeholder.iter().map(|p| (p.meta.name.clone(), Arc::new(p.clone()))).collect(),
             nodes: self.nodes.iter().map(|(name, n)| (name.as_str().into(), Arc::new(n.clone()))).collect(),
             stale: self.stale,
+            missing_fields: self.missing_fields.clone(),
             live: LiveKnowledge::default(),
             settings: Arc::new(Settings {
                 namespace: "ns".into(),

@@ -158,6 +158,7 @@ fn whatever_blocks_a_pool_is_an_event_on_it() {
         Blocked::InvalidPolicy("p".into()),
         Blocked::PolicyConflict(one()),
         Blocked::Unselected("p".into()),
+        Blocked::OldSchema(one()),
         Blocked::StaticNodePool,
         Blocked::FatalFinding(vec![Code::NoWindows], "x".into()),
         Blocked::NeverDue,

@@ -27,6 +27,21 @@ fn a_freeze_holds_what_is_pending_and_not_what_drains() {
     assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("failed"));
 }
 
+/// `suspend: true` may have been dropped.
+#[test]
+fn what_the_cluster_cannot_store_holds_what_is_pending() {
+    let mut c = Cluster::pending(&spec());
+    c.missing_fields = ["spec.suspend".to_owned()].into();
+    c.provide();
+    let end = c.after(10).run();
+    assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("pending"));
+    let said = end.report.blocked[0].to_string();
+    assert!(said.contains("is older than the controller and drops spec.suspend, so that"), "{said}");
+    c.missing_fields = [].into();
+    c.run();
+    assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("draining"));
+}
+
 /// Somebody with break-glass has overwritten the anchor of a claim that drains.
 #[test]
 fn a_claim_that_drains_without_its_anchor_holds_what_is_pending() {

@@ -31,9 +31,10 @@ fn a_retry_passes_every_gate_again() {
     assert_eq!(c.done[0], "retry");
     let mut suspended = spec();
     suspended["suspend"] = json!(true);
-    let gates: [(&str, Close<'_>); 10] = [
+    let gates: [(&str, Close<'_>); 11] = [
         ("stale", &|c| c.stale = true),
         ("draining", &|c| c.set_claim("young", keys::STATE, "draining")),
+        ("old schema", &|c| c.missing_fields = ["spec.suspend".to_owned()].into()),
         ("static", &|c| c.pool.is_static = true),
         ("fatal", &|c| c.pool.expire_after = Some(SignedDuration::from_hours(24))),
         ("protect", &|c| c.set_pool(keys::FREEZE, "2026-12-04T23:00:00Z")),

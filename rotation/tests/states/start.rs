@@ -220,6 +220,7 @@ fn what_blocks_a_pool_is_reported() {
     assert_eq!(words(&calm), [""; 0]);
     let blocked = |change: &dyn Fn(&mut Cluster)| words(&|c| [&calm, change].iter().for_each(|change| change(c)));
     assert_eq!(blocked(&|c| c.pool.is_static = true), ["StaticNodePool"]);
+    assert_eq!(blocked(&|c| c.missing_fields = ["spec.suspend".to_owned()].into()), ["OldSchema"]);
     assert_eq!(blocked(&|c| c.set_pool(keys::FREEZE, "2026-12-05T00:00:00Z")), ["Frozen"]);
     // by the template no node expires, but one of before does
     assert_eq!(blocked(&|c| c.pool.expire_after = None), [""; 0]);

@@ -5,6 +5,7 @@
 //! No rule may lock an object that was stored before the rule existed: see `api::schema`.
 
 mod schema;
+pub mod served;
 mod structure;
 pub(crate) mod suggestion;
 
