@@ -42,7 +42,7 @@ pub enum Outcome {
     NotFound,
     /// No answer, a broken connection, or 5xx: it may have landed.
     Unknown(Error),
-    /// 403, 422, or another refusal: it did not land and would not the next time.
+    /// 403, 422, another refusal, or an admission webhook that does not answer: it did not land and would not the next time.
     Rejected(Error),
     /// 429: it did not land; the error says how long to wait, if the server did.
     Throttled(Error),
@@ -83,6 +83,7 @@ impl From<Result<String, Error>> for Outcome {
                 Some(409) => Self::Conflict,
                 Some(429) => Self::Throttled(error),
                 Some(400..=499) => Self::Rejected(error),
+                _ if error.is_of_admission() => Self::Rejected(error),
                 _ if matches!(error, Error::Request(_)) => Self::Rejected(error), // it was never sent
                 _ => Self::Unknown(error),
             },

@@ -58,6 +58,11 @@ impl Error {
         matches!(self.code(), Some(401 | 403))
     }
 
+    /// An admission webhook of the cluster does not answer, so that the API server has stored nothing: it answers 500 then.
+    pub fn is_of_admission(&self) -> bool {
+        matches!(self, Self::Status { status, .. } if status.code == 500 && status.message.contains("failed calling webhook"))
+    }
+
     /// How long the API server asks clients to wait before they try again.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

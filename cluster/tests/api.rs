@@ -185,6 +185,13 @@ async fn what_a_write_met_is_an_outcome() {
         let outcome = api.patch(Kind::Node.named("n"), &json!({})).await;
         assert_eq!(outcome.label(), label, "{code}");
     }
+    // an admission webhook that does not answer: nothing was stored
+    let message =
+        "Internal error occurred: failed calling webhook \"x.example.com\": failed to call webhook: connection refused";
+    for (code, label) in [(500, "rejected"), (503, "unknown")] {
+        let (api, _, _) = serve(&[(code, None, status(code, message))]).await;
+        assert_eq!(api.patch(Kind::Node.named("n"), &json!({})).await.label(), label, "{code}");
+    }
     // it was never sent, so it did not land
     let (api, server, _) = serve(&[(200, None, json!({}))]).await;
     let outcome = api.patch(Kind::Node.named(""), &json!({})).await;

@@ -7,6 +7,7 @@ use noderotation_rig::Rig;
 use noderotation_rig::objects::{budget, deployment, node_pool};
 use noderotation_shared::keys;
 use noderotation_tests::ask::CLAIMS;
+use noderotation_tests::product::{ACCOUNT, NAMESPACE};
 use noderotation_tests::world::{self, PATIENCE};
 use noderotation_tests::{Controller, Product};
 use serde_json::json;
@@ -102,4 +103,30 @@ async fn a_blocked_drain_says_so_within_seconds_and_goes_on_when_it_may() {
     budget(rig, "api", &json!({"maxUnavailable": 1})).unwrap();
     world::rotated(rig, "api", &claim).await.unwrap();
     assert_eq!(world::events(rig, "DrainBlocked", &node).await.unwrap().len(), 1, "told once");
+}
+
+/// Whoever installed it does not see our log: the NodePool says why nothing goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_webhook_of_somebody_else_is_told() {
+    let product = Product::install().await.unwrap();
+    let rig = &product.rig;
+    let (_controller, claim, _) = one_node(&product).await;
+    let account = format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}");
+    rig.apply(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "theirs"},
+        "webhooks": [{
+            "name": "nodes.example.com", "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"url": "https://127.0.0.1:1/"},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]}],
+            // it would hold Karpenter and the kubelets as well
+            "matchConditions": [{"name": "ours", "expression": format!("request.userInfo.username == '{account}'")}],
+        }],
+    }))
+    .unwrap();
+    world::request(rig, &claim, "next-window").await.unwrap();
+    let told = world::event(rig, "WriteRefused", "api").await.unwrap();
+    assert!(told.contains("the write of step protect") && told.contains("nodes.example.com"), "{told}");
+    rig.kubectl(&["delete", "validatingwebhookconfiguration", "theirs"]).unwrap();
+    world::rotated(rig, "api", &claim).await.unwrap();
 }
