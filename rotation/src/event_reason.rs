@@ -106,7 +106,7 @@ mod tests {
     ];
 
     /// The codes of §6, each of which is the reason of an Event.
-    const CODES: [&str; 18] = [
+    const CODES: [&str; 19] = [
         "NoWindows",
         "KBelowOne",
         "KBelowTwo",
@@ -118,6 +118,7 @@ mod tests {
         "TGPUnset",
         "HardCapExceeded",
         "RetryBackoffShort",
+        "DrainMayOutlastWindow",
         "DrainEstimateAboveTGP",
         "ProvisioningEstimateAboveReadyTimeout",
         "ZoneNotRequired",

@@ -174,6 +174,8 @@ pub enum Code {
     HardCapExceeded,
     /// `retryBackoff` is shorter than `readyTimeout`.
     RetryBackoffShort,
+    /// `terminationGracePeriod` is longer than the shortest window.
+    DrainMayOutlastWindow,
     /// `drainEstimate` exceeds `terminationGracePeriod` and is clamped to it.
     DrainEstimateAboveTGP,
     /// `provisioningEstimate` exceeds `readyTimeout` and is clamped to it.
@@ -360,6 +362,17 @@ fn settings(policy: &Policy, pool: &PoolFacts, d: &Derived, add: &mut impl FnMut
                 "retryBackoff {} is shorter than readyTimeout {}; write at least readyTimeout",
                 human(surge.retry_backoff),
                 human(surge.ready_timeout)
+            ),
+        );
+    }
+    let outlasted = d.window_length.zip(pool.termination_grace_period).filter(|(length, tgp)| tgp > length);
+    if let Some((length, tgp)) = outlasted {
+        add(
+            Code::DrainMayOutlastWindow,
+            format!(
+                "terminationGracePeriod {} is longer than the window of {}: a Pod that may not be evicted keeps its node draining that long, whatever the window; shorten terminationGracePeriod, or lengthen the window",
+                human(tgp),
+                human(length)
             ),
         );
     }

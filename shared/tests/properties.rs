@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 use jiff::{SignedDuration, Timestamp};
-use noderotation_shared::feasibility::{self, Cadence, PoolFacts};
+use noderotation_shared::feasibility::{self, Cadence, Code, PoolFacts};
 use noderotation_shared::instant::plus;
 use noderotation_shared::policy::Policy;
 use noderotation_shared::schedule::{Clock, Day, Entry, Exclusion, Measures, Moment, Schedule};
@@ -388,6 +388,28 @@ fn a_day_but_for_its_last_minute_is_a_whole_one() {
     assert_eq!(judged("00:00", "24:00"), (vec![], vec![]));
     assert_eq!(judged("00:00", "23:58"), (vec![], vec!["RotationSpansNextWindow"]));
     assert_eq!(judged("00:01", "23:59"), (vec![], vec!["RotationSpansNextWindow"]), "an end of its own");
+}
+
+/// §6: the drain may go on behind the window by as much as it is longer.
+#[test]
+fn a_drain_that_may_outlast_its_window_is_told() {
+    let judged = |tgp: Option<i64>, end: &str| {
+        let window = json!({"timezone": "UTC", "days": ["Mon", "Thu"], "start": "02:00", "end": end});
+        let policy = policy(&json!({"maintenanceWindows": [window]}));
+        let facts = PoolFacts {
+            expire_after: Some(SignedDuration::from_hours(720)),
+            termination_grace_period: tgp.map(SignedDuration::from_hours),
+            claims: 1,
+            is_auto_mode: false,
+        };
+        let found = feasibility::findings(&policy, &Cadence::of(&policy, at("2026-11-29T00:00:00Z")), &facts, []);
+        let mut outlasting = found.into_iter().filter(|finding| finding.code == Code::DrainMayOutlastWindow);
+        outlasting.next().map(|finding| finding.message)
+    };
+    let told = judged(Some(48), "05:00").unwrap();
+    assert!(told.starts_with("terminationGracePeriod 2d is longer than the window of 3h: "), "{told}");
+    assert_eq!((judged(Some(3), "05:00"), judged(Some(4), "05:00").is_some()), (None, true));
+    assert_eq!(judged(None, "05:00"), None, "that it is unset is a finding of its own");
 }
 
 // §5.1's table.

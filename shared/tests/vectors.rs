@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use noderotation_shared::api::RotationPolicySpec;
-use noderotation_shared::feasibility::{self, Cadence, PoolFacts};
+use noderotation_shared::feasibility::{self, Cadence, Code, Finding, PoolFacts};
 use noderotation_shared::policy::Policy;
 use noderotation_shared::selection::{self, Candidate, RotationState};
 use noderotation_shared::{duration, instant};
@@ -88,8 +88,10 @@ fn derived_values_findings_and_due_times_agree() {
             assert_eq!(text(d), want["windowLen"], "{id} D");
         }
 
-        let found: BTreeSet<String> =
-            feasibility::findings(&policy, &cadence, &pool, []).iter().map(|f| f.code.to_string()).collect();
+        // the vectors come from a program that does not have every one of our findings
+        let is_theirs = |finding: &Finding| finding.code != Code::DrainMayOutlastWindow;
+        let found = feasibility::findings(&policy, &cadence, &pool, []).into_iter().filter(is_theirs);
+        let found: BTreeSet<String> = found.map(|f| f.code.to_string()).collect();
         let expected: BTreeSet<String> =
             line["findings"].as_array().unwrap().iter().map(|f| f.as_str().unwrap().to_owned()).collect();
         assert_eq!(found, expected, "{id} findings");
