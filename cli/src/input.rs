@@ -6,14 +6,14 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use noderotation_shared::admission::ProposedNodePool;
-use noderotation_shared::field_error::{FieldError, quoted};
+use noderotation_shared::field_error::FieldError;
 use noderotation_shared::governance::ParsedPolicy;
-use noderotation_shared::keys;
 use noderotation_shared::kind::Kind;
 use serde_json::Value;
 
 use crate::documents::{self, DocumentError, DocumentLocation};
 use crate::files::{self, FileError};
+use crate::manifest;
 
 /// Why a file or a flag cannot be read. Invalid policies are not errors; their problems are reported as results.
 #[derive(Debug, thiserror::Error)]
@@ -156,47 +156,20 @@ impl Input {
             require_unique(Kind::RotationPolicy, &name, earlier.map(|policy| &policy.place), place)?;
             let spec = object.get("spec").cloned().unwrap_or(Value::Null);
             let parsed = Arc::new(ParsedPolicy::read(&name, &spec));
-            let problems = manifest_problems(object, Kind::RotationPolicy);
+            let problems = manifest::of_any(object, Kind::RotationPolicy);
             self.policies.push(PolicyInput { place: place.clone(), parsed, problems });
         } else if is_a(Kind::NodePool) {
             let name = required_name(object, place)?;
             let earlier = self.pools.iter().find(|pool| pool.proposed.name == name);
             require_unique(Kind::NodePool, &name, earlier.map(|pool| &pool.place), place)?;
             let proposed = Arc::new(ProposedNodePool::read(object, now));
-            let problems = manifest_problems(object, Kind::NodePool).into_iter().chain(moved_field(object)).collect();
+            let problems = manifest::of_pool(object);
             self.pools.push(PoolInput { place: place.clone(), proposed, problems });
         } else {
             self.others += 1;
         }
         Ok(())
     }
-}
-
-/// What the API server would refuse before it looks at the spec: a version that it does not serve, and a name that no object
-/// can have.
-fn manifest_problems(object: &Value, kind: Kind) -> Vec<FieldError> {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let (version, served) = (text("/apiVersion"), kind.api_version());
-    let mut problems = Vec::new();
-    if version != served {
-        problems.push(FieldError::new("apiVersion", quoted(version), "is a version that is not served", served));
-    }
-    let name = text("/metadata/name");
-    if !keys::is_object_name(name) {
-        let why = "must consist of lower-case letters, digits, - and ., and begin and end with a letter or digit";
-        let meant = name.to_ascii_lowercase().replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
-        let meant = meant.trim_matches(['-', '.']);
-        let instead = if keys::is_object_name(meant) { meant } else { "a name such as api" };
-        problems.push(FieldError::new("metadata.name", quoted(name), why, instead));
-    }
-    problems
-}
-
-/// Karpenter's v1beta1 had `expireAfter` elsewhere; there, v1 drops it, and the default holds.
-fn moved_field(object: &Value) -> Option<FieldError> {
-    let found = object.pointer("/spec/disruption/expireAfter")?;
-    let why = "is no field of karpenter.sh/v1, which would drop it, so that nodes live for 720h";
-    Some(FieldError::new("spec.disruption.expireAfter", found, why, "spec.template.spec.expireAfter"))
 }
 
 fn required_name(object: &Value, place: &DocumentLocation) -> Result<String, InputError> {

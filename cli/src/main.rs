@@ -13,6 +13,7 @@ mod crd;
 mod documents;
 mod files;
 mod input;
+mod manifest;
 mod output;
 mod windows;
 
