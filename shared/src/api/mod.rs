@@ -56,32 +56,35 @@ pub const VERSION: &str = "v1alpha1";
 #[serde(rename_all = "camelCase")]
 pub struct RotationPolicySpec {
     /// Selects the NodePools by label; `{}` selects all. Of several policies the one with the most label-key constraints
-    /// governs; if two have the same highest number, neither governs.
+    /// governs; if two have the same highest number, neither governs. Example: {matchLabels: {workload: api}}.
     #[schemars(schema_with = "schema::selector")]
     pub node_pool_selector: LabelSelector,
     /// The age at which a node is due for rotation, as a Go duration. `auto` means: early enough for
-    /// minRotationChances windows before the node expires.
+    /// minRotationChances windows before the node expires. Example: 240h. Default: auto.
     #[serde(default = "defaults::auto")]
     #[schemars(schema_with = "schema::age_threshold")]
     pub age_threshold: String,
-    /// The number of windows that every node is offered before it expires; 1 or more.
+    /// The number of windows that every node is offered before it expires; 1 or more. Example: 3. Default: 2.
     #[serde(default = "defaults::two")]
     #[schemars(schema_with = "schema::chances")]
     pub min_rotation_chances: i32,
-    /// The windows in which rotations may start; they may overlap.
+    /// The windows in which rotations may start; they may overlap. Example: [{timezone: Asia/Tokyo, days: [Wed, Sat], start:
+    /// "02:00", end: "06:00"}].
     #[schemars(schema_with = "schema::windows")]
     pub maintenance_windows: Vec<MaintenanceWindow>,
-    /// Periods in which no rotation starts, such as holidays.
+    /// Periods in which no rotation starts, such as holidays. Example: [{timezone: Asia/Tokyo, from: 2026-12-26, until:
+    /// 2027-01-04}]. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::exclusions")]
     pub exclusions: Vec<ExclusionSpec>,
-    /// Stops rotations in every governed NodePool, like a freeze without an end.
+    /// Stops rotations in every governed NodePool, like a freeze without an end. Example: true. Default: false.
     #[serde(default)]
     pub suspend: bool,
-    /// How replacement capacity is reserved, and the pauses around a rotation.
+    /// How replacement capacity is reserved, and the pauses around a rotation. Example: {readyTimeout: 20m}. Default: the
+    /// defaults of its fields.
     #[serde(default)]
     pub surge: SurgeSpec,
-    /// Reserved for a later version; only `enabled: false` is accepted.
+    /// Reserved for a later version; only `enabled: false` is accepted. Example: {enabled: false}. Default: off.
     #[serde(default)]
     pub pre_pull: PrePullSpec,
 }
@@ -90,17 +93,17 @@ pub struct RotationPolicySpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MaintenanceWindow {
-    /// The IANA name of the time zone, such as Asia/Tokyo.
+    /// The IANA name of the time zone. Example: Asia/Tokyo.
     #[schemars(schema_with = "schema::zone")]
     pub timezone: String,
-    /// The days on which the window opens.
+    /// The days on which the window opens. Example: [Wed, Sat].
     #[schemars(schema_with = "schema::days")]
     pub days: Vec<DayName>,
-    /// The time at which the window opens: `HH:MM`, 24-hour clock.
+    /// The time at which the window opens: `HH:MM`, 24-hour clock. Example: "02:00".
     #[schemars(schema_with = "schema::start")]
     pub start: String,
     /// The time at which the window closes: `HH:MM`, 24-hour clock, or `24:00`. If it is earlier than start, the window
-    /// closes on the next day.
+    /// closes on the next day. Example: "06:00".
     #[schemars(schema_with = "schema::end")]
     pub end: String,
 }
@@ -128,17 +131,17 @@ pub enum DayName {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExclusionSpec {
-    /// A name for display.
+    /// A name for display. Example: year-end. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::exclusion_name")]
     pub name: Option<String>,
-    /// The IANA name of the time zone, such as Asia/Tokyo.
+    /// The IANA name of the time zone. Example: Asia/Tokyo.
     #[schemars(schema_with = "schema::zone")]
     pub timezone: String,
-    /// The beginning: a date (2026-12-26) or a local date-time (2026-12-26T22:00).
+    /// The beginning: a date or a local date-time. Example: 2026-12-26, or 2026-12-26T22:00.
     #[schemars(schema_with = "schema::moment")]
     pub from: String,
-    /// The end: a date, which is included in full, or a local date-time.
+    /// The end: a date, which is included in full, or a local date-time. Example: 2027-01-04.
     #[schemars(schema_with = "schema::moment")]
     pub until: String,
 }
@@ -147,44 +150,49 @@ pub struct ExclusionSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SurgeSpec {
-    /// The number of nodes of a NodePool that are rotated at the same time; must be 1 in v1alpha1.
+    /// The number of nodes of a NodePool that are rotated at the same time; must be 1 in v1alpha1. Example: 1. Default: 1.
     #[serde(default = "defaults::one")]
     #[schemars(schema_with = "schema::max_unavailable")]
     pub max_unavailable: i32,
-    /// How long the replacement may take to become Ready; then the attempt is rolled back.
+    /// How long the replacement may take to become Ready; then the attempt is rolled back. Example: 20m. Default: 15m.
     #[serde(default = "defaults::ready_timeout")]
     #[schemars(schema_with = "schema::ready_timeout")]
     pub ready_timeout: String,
-    /// The pause of a NodePool after a successful rotation; may be 0s.
+    /// The pause of a NodePool after a successful rotation; may be 0s. Example: 30m. Default: 10m.
     #[serde(default = "defaults::cooldown_after")]
     #[schemars(schema_with = "schema::cooldown_after")]
     pub cooldown_after: String,
     /// The pause before a failed node is tried again; it doubles with every failure, up to eight times this value.
+    /// Example: 1h. Default: 30m.
     #[serde(default = "defaults::retry_backoff")]
     #[schemars(schema_with = "schema::retry_backoff")]
     pub retry_backoff: String,
-    /// The pause of a NodePool after a failed rotation. Defaults to 10m or cooldownAfter, whichever is longer.
+    /// The pause of a NodePool after a failed rotation. Example: 30m. Default: 10m or cooldownAfter, whichever is longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::positive_duration")]
     pub failure_pause: Option<String>,
-    /// How long a drain is expected to take. Defaults to 10m or terminationGracePeriod, whichever is shorter.
+    /// How long a drain is expected to take. Example: 20m. Default: 10m or terminationGracePeriod, whichever is shorter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::positive_duration")]
     pub drain_estimate: Option<String>,
-    /// How long provisioning a node is expected to take. Defaults to 5m or readyTimeout, whichever is shorter.
+    /// How long provisioning a node is expected to take. Example: 3m. Default: 5m or readyTimeout, whichever is shorter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::positive_duration")]
     pub provisioning_estimate: Option<String>,
-    /// The labels that the replacement shares with the old node.
+    /// The labels that the replacement shares with the old node. Example: {preferred: [node.kubernetes.io/instance-type]}.
+    /// Default: the defaults of its fields.
     #[serde(default)]
     pub match_node_requirements: MatchNodeRequirements,
-    /// Rotates a node without a surge if too little time for a surge is left before it expires.
+    /// Rotates a node without a surge if too little time for a surge is left before it expires. Example: {enabled: true}.
+    /// Default: off.
     #[serde(default)]
     pub forceful_fallback: Switch,
-    /// Reserves the cpu and memory of the whole old node, not only what its Pods request.
+    /// Reserves the cpu and memory of the whole old node, not only what its Pods request. Example: {enabled: true}. Default:
+    /// off.
     #[serde(default)]
     pub whole_node_reservation: Switch,
-    /// Nominates the reserved node to the scheduler for the evicted Pods.
+    /// Nominates the reserved node to the scheduler for the evicted Pods; this version does not do it yet. Example: {enabled:
+    /// true}. Default: off.
     #[serde(default)]
     pub nomination: Switch,
 }
@@ -192,11 +200,12 @@ pub struct SurgeSpec {
 /// Label keys whose values the replacement shares with the old node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MatchNodeRequirements {
-    /// Label keys whose values must be the same.
+    /// Label keys whose values must be the same. Example: [topology.kubernetes.io/zone, kubernetes.io/arch]. Default: topology.kubernetes.io/zone,
+    /// kubernetes.io/arch, karpenter.sh/capacity-type.
     #[serde(default = "defaults::required_keys")]
     #[schemars(schema_with = "schema::required_keys")]
     pub required: Vec<String>,
-    /// Label keys whose values should be the same if possible.
+    /// Label keys whose values should be the same if possible. Example: [node.kubernetes.io/instance-type]. Default: none.
     #[serde(default)]
     #[schemars(schema_with = "schema::preferred_keys")]
     pub preferred: Vec<String>,
@@ -205,7 +214,7 @@ pub struct MatchNodeRequirements {
 /// An optional feature.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Switch {
-    /// Whether the feature is on.
+    /// Whether the feature is on. Example: true. Default: false.
     #[serde(default)]
     pub enabled: bool,
 }
@@ -213,7 +222,7 @@ pub struct Switch {
 /// Reserved for pulling images before a rotation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PrePullSpec {
-    /// Only `false` is accepted in v1alpha1.
+    /// Only `false` is accepted in v1alpha1. Example: false. Default: false.
     #[serde(default)]
     #[schemars(schema_with = "schema::pre_pull_enabled")]
     pub enabled: bool,
