@@ -24,7 +24,7 @@ fn every_field_of_a_policy_has_an_example_and_its_default() {
     fields(crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec").unwrap(), "spec", &mut all);
     assert!(all.len() > 25, "{}", all.len());
     for (path, field, is_required) in all {
-        let text = field["description"].as_str().unwrap_or_default().replace("\n", " ");
+        let text = field["description"].as_str().unwrap_or_default().replace('\n', " ");
         assert!(text.contains("Example: "), "{path}: {text}");
         assert!(is_required || text.contains("Default: "), "{path}: {text}");
         // the default that the API server fills in is the one that is told

@@ -109,6 +109,8 @@ const COMMON: &[&str] = &[
     "global.imagePullSecrets[1].name=pull",
     "controller.imagePullSecrets={pull}",
     "controller.priorityClassName=system-cluster-critical",
+    "controller.revisionHistoryLimit=3",
+    "webhook.failurePolicy.guard=Ignore",
     "webhook.topologySpreadConstraints[0].maxSkew=1",
     "webhook.topologySpreadConstraints[0].topologyKey=topology.kubernetes.io/zone",
     "webhook.topologySpreadConstraints[0].whenUnsatisfiable=DoNotSchedule",
@@ -126,6 +128,9 @@ const DIGEST: &str = "controller.image.digest=sha256:0123456789abcdef0123456789a
 /// Values that must be refused, and a part of the message.
 const WRONG: &[(&str, &str)] = &[
     ("webhook.staticPools=maybe", "/webhook/staticPools"),
+    ("webhook.failurePolicy.guard=fail", "/webhook/failurePolicy/guard"),
+    ("webhook.failurePolicy.nodes=Fail", "/webhook/failurePolicy"),
+    ("controller.revisionHistoryLimit=-1", "/controller/revisionHistoryLimit"),
     ("webhok.enabled=false", "webhok"),
     ("controller.replicas=0", "/controller/replicas"),
     ("webhook.certificate.mode=secret", "webhook.certificate.secretName is required"),
@@ -346,6 +351,11 @@ fn what_people_are_used_to_set_reaches_its_objects() {
         assert_eq!(spec["unhealthyPodEvictionPolicy"], "AlwaysAllow");
         assert_eq!(spec["selector"]["matchLabels"]["app.kubernetes.io/component"], component);
     }
+    assert_eq!(one(&objects, "Deployment", "-controller")["spec"]["revisionHistoryLimit"], 3);
+    let hooks = one(&objects, "ValidatingWebhookConfiguration", "noderotation")["webhooks"].as_array().unwrap().clone();
+    let failing: Vec<&Value> =
+        hooks.iter().filter(|hook| hook["failurePolicy"] == "Fail").map(|hook| &hook["name"]).collect();
+    assert_eq!(failing, ["rotationpolicies.noderotation.io"], "the guard's are Ignore by its value");
     let monitor = one(&objects, "ServiceMonitor", "noderotation");
     assert_eq!(monitor["metadata"]["namespace"], "default");
     assert_eq!(monitor["spec"]["namespaceSelector"], json!({"matchNames": [NAMESPACE]}));
