@@ -29,5 +29,13 @@ while IFS= read -r name; do
   git grep --untracked -qE "fn ${name%…}" -- '*.rs' || { echo "docs: docs/map.md names $name, which is no function" >&2; failed=1; }
 done < <(grep -oE '`[a-z0-9]+(_[a-z0-9]+)+(_?…)?`' docs/map.md | tr -d '`' | sort -u)
 
+# every alert leads to a part of the page that its runbook_url names
+rule=charts/noderotation/templates/prometheusrule.yaml
+while IFS= read -r alert; do
+  grep -qxF "## $alert" docs/troubleshooting.md || { echo "docs: docs/troubleshooting.md has no part for the alert $alert" >&2; failed=1; }
+  grep -qF "#${alert,,}\"" "$rule" || { echo "docs: the alert $alert has no runbook_url of its own" >&2; failed=1; }
+done < <(grep -oE 'alert: [A-Za-z]+' "$rule" | cut -d' ' -f2)
+[[ $(grep -c 'alert: ' "$rule") == $(grep -c '^ *description: ' "$rule") ]] || { echo "docs: not every alert has a description" >&2; failed=1; }
+
 bash simulator/faults/run.sh --check || failed=1
 exit $failed

@@ -302,3 +302,8 @@ spec: {policyName: {{ .name }}, validationActions: [Deny]}
   - ports: [{port: 443}, {port: 6443}]
   - ports: [{port: 53, protocol: UDP}, {port: 53}]
 {{- end }}
+
+{{/* The labels of every alert. */}}
+{{- define "noderotation.alertLabels" -}}
+{{- toYaml (merge (dict "severity" .Values.prometheusRule.severity) .Values.prometheusRule.alertLabels) }}
+{{- end }}
