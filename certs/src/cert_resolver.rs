@@ -43,3 +43,23 @@ impl ResolvesServerCert for CertResolver {
         self.current.load().as_ref().map(|serving| serving.key.clone())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+    use crate::issue;
+
+    #[test]
+    fn the_end_that_is_told_is_that_of_the_certificate_served_last() {
+        let now: Timestamp = "2026-11-29T12:00:00Z".parse().unwrap();
+        let resolver = CertResolver::default();
+        assert_eq!(resolver.not_after(), None);
+        let any = issue::authority(now, SignedDuration::from_hours(1)).unwrap().certified().unwrap();
+        for until in ["2026-11-29T13:00:00Z", "2027-02-27T12:00:00Z"].map(|at| at.parse().unwrap()) {
+            resolver.set(any.clone(), until);
+            assert_eq!(resolver.not_after(), Some(until));
+        }
+    }
+}

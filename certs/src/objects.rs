@@ -115,3 +115,67 @@ impl<K: ConfigurationKind> Stored for WebhookConfiguration<K> {
         &mut self.meta
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use noderotation_shared::store::{Change, Store};
+    use serde_json::json;
+
+    use super::*;
+
+    fn secret(version: &str, text: &str) -> SecretObject {
+        let metadata = json!({"name": "s", "namespace": "ns", "uid": "u", "resourceVersion": version});
+        SecretObject::read(&json!({"metadata": metadata, "data": {"k": text}}).to_string()).unwrap()
+    }
+
+    fn configuration(version: &str, webhooks: &Value) -> WebhookConfiguration<Mutating> {
+        let metadata = json!({"name": "c", "uid": "u", "resourceVersion": version});
+        Cached::read(&json!({"metadata": metadata, "webhooks": webhooks}).to_string()).unwrap()
+    }
+
+    /// A cache wakes nobody where only the `resourceVersion` is new.
+    fn means<K: Stored>(objects: impl IntoIterator<Item = K>) -> Vec<&'static str> {
+        let mut store = Store::default();
+        let word = |change: Change<K>| match change {
+            Change::Outdated => "outdated",
+            Change::OnlyVersion => "only version",
+            Change::Changed(_) => "changed",
+        };
+        objects.into_iter().map(|object| word(store.apply(object))).collect()
+    }
+
+    #[test]
+    fn a_new_version_of_the_same_content_is_no_change() {
+        let expected = ["changed", "only version", "changed", "outdated"];
+        assert_eq!(
+            means([("5", "eA=="), ("7", "eA=="), ("9", "eQ=="), ("8", "eA==")].map(|(v, k)| secret(v, k))),
+            expected
+        );
+        let (a, b) = (json!([{"name": "a"}]), json!([{"name": "b"}]));
+        assert_eq!(means([("5", &a), ("7", &a), ("9", &b), ("8", &a)].map(|(v, w)| configuration(v, w))), expected);
+        assert_eq!(configuration("5", &a).meta().name, "c".into());
+    }
+
+    #[test]
+    fn data_is_decoded_and_what_is_not_base64_is_left_out() {
+        let read = secret("1", "aGVsbG8=");
+        assert_eq!(&*read.meta().name, "s");
+        assert_eq!(read.data, RawSecretData::from([("k".into(), b"hello".to_vec())]));
+        assert!(secret("1", "?").data.is_empty());
+    }
+
+    #[test]
+    fn every_ca_bundle_is_replaced_and_nothing_else() {
+        let own = json!({"name": "a", "clientConfig": {"service": {"name": "w"}}, "timeoutSeconds": 10});
+        let by_url = json!({"name": "b", "clientConfig": {"url": "https://w", "caBundle": "b2xk"}});
+        let bare = json!({"name": "c"});
+        let replaced = json!([
+            {"name": "a", "clientConfig": {"service": {"name": "w"}, "caBundle": "bmV3"}, "timeoutSeconds": 10},
+            {"name": "b", "clientConfig": {"url": "https://w", "caBundle": "bmV3"}},
+            {"name": "c"},
+        ]);
+        assert_eq!(configuration("1", &json!([own, by_url, bare])).with_ca_bundle("new"), Some(replaced.clone()));
+        assert_eq!(configuration("1", &replaced).with_ca_bundle("new"), None);
+        assert_eq!(configuration("1", &Value::Null).with_ca_bundle("new"), None);
+    }
+}

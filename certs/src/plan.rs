@@ -200,6 +200,7 @@ mod tests {
                 }
                 action => actions.push(action),
             }
+            assert!(actions.len() < 200, "no end of writes: {:?} on {now}", actions.last());
             assert!(data.as_ref().unwrap().leaf.certificate.not_after > now, "expired on {now}");
         }
         let count = |action| actions.iter().filter(|a| **a == action).count();
@@ -276,6 +277,7 @@ mod tests {
                 for clock in [now, now + SignedDuration::from_hours(ahead)] {
                     while !matches!(step(&mut data, true, clock), Action::Keep(_)) {
                         writes += 1;
+                        assert!(writes < 200, "no end of writes on {now}, with a clock {ahead} hours ahead");
                     }
                 }
                 now += SignedDuration::from_hours(12);

@@ -212,3 +212,45 @@ impl SecretData {
         all.concat()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+    use crate::issue;
+
+    const HOUR: SignedDuration = SignedDuration::from_hours(1);
+
+    #[test]
+    fn a_certificate_tells_its_names_and_its_validity() {
+        let now: Timestamp = "2026-11-29T12:00:00Z".parse().unwrap();
+        let signer = issue::authority(now, HOUR * 48).unwrap();
+        let names = ["a.ns.svc", "b.ns.svc", "10.0.0.1"].map(str::to_owned);
+        let Certificate { pem, not_before, not_after, names } =
+            issue::leaf(&signer, &names, now, HOUR).unwrap().certificate;
+        // an address is no DNS name
+        assert_eq!(names, ["a.ns.svc", "b.ns.svc"]);
+        assert_eq!((not_before, not_after), (now - HOUR * 24, now + HOUR));
+        let read = Certificate::read(&pem).unwrap();
+        let second = SignedDuration::from_secs(1);
+        let valid =
+            [not_before - second, not_before, now, not_after - second, not_after].map(|at| read.is_valid_at(at));
+        assert_eq!(valid, [false, true, true, true, false]);
+    }
+
+    /// Another CA in the Secret being valid is no help: API servers verify the one that signed.
+    #[test]
+    fn a_leaf_is_usable_while_the_ca_that_signed_it_is_valid() {
+        let now: Timestamp = "2026-11-29T12:00:00Z".parse().unwrap();
+        let signer = issue::authority(now, HOUR * 1_000).unwrap();
+        // by a clock two days ahead: valid from tomorrow on
+        let ahead = issue::authority(now + HOUR * 48, HOUR * 1_000).unwrap();
+        let names = ["webhook.noderotation.svc".to_owned()];
+        let leaf = issue::leaf(&ahead, &names, now, HOUR * 500).unwrap();
+        let data = SecretData { signer, leaf, next: None, previous: Some((ahead.certificate, now)) };
+        assert!(!data.is_usable_at(now));
+        assert!(data.is_usable_at(now + HOUR * 24));
+        assert!(!data.is_usable_at(now + HOUR * 500), "the leaf certificate has expired");
+    }
+}

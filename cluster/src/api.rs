@@ -341,6 +341,8 @@ impl TokenBucket {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -355,6 +357,30 @@ mod tests {
             bucket.take().await;
         }
         assert!((0.99..1.05).contains(&began.elapsed().as_secs_f64()), "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_the_bucket_empty_waits_in_line() {
+        let bucket = TokenBucket::new(20, 1);
+        let began = Instant::now();
+        let taken = async || {
+            bucket.take().await;
+            began.elapsed().as_millis()
+        };
+        let all = futures::join!(taken(), taken(), taken(), taken());
+        // the clock of tokio has ticks of a millisecond
+        for (at, due) in [all.0, all.1, all.2, all.3].into_iter().zip([0, 50, 100, 150]) {
+            assert!((due..=due + 1).contains(&at), "{all:?}");
+        }
+    }
+
+    /// Between two ticks of the clock, where any sleep would last until the next one.
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_is_there_is_taken_without_a_sleep() {
+        let bucket = TokenBucket::new(20, 1);
+        tokio::time::advance(Duration::from_micros(300)).await;
+        assert_eq!(bucket.take().now_or_never(), Some(()));
+        assert_eq!(bucket.take().now_or_never(), None, "there was only one");
     }
 
     #[test]

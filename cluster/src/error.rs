@@ -91,3 +91,43 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{said}")]
+    struct Link {
+        said: &'static str,
+        source: Option<Box<Link>>,
+    }
+
+    fn chain(said: &[&'static str]) -> Option<Box<Link>> {
+        let (first, rest) = said.split_first()?;
+        Some(Box::new(Link { said: first, source: chain(rest) }))
+    }
+
+    #[test]
+    fn an_error_is_told_with_all_its_causes_and_each_part_once() {
+        let told = |said: &[&'static str]| with_causes(&*chain(said).unwrap());
+        assert_eq!(told(&["no answer"]), "no answer");
+        assert_eq!(
+            told(&["no answer", "connection broke", "reset by peer"]),
+            "no answer: connection broke: reset by peer"
+        );
+        // a message that repeats its cause, whose own cause is still told
+        assert_eq!(told(&["failed: broken pipe", "broken pipe", "os error 32"]), "failed: broken pipe: os error 32");
+        assert_eq!(told(&["a", "b", "b"]), "a: b");
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_parsed_says_where() {
+        let source = serde_json::from_str::<u8>("[7]").unwrap_err();
+        let told = with_causes(&Error::Parse { kind: Kind::NodePool, source });
+        assert_eq!(
+            told,
+            "the NodePool in the answer cannot be parsed: invalid type: sequence, expected u8 at line 1 column 0"
+        );
+    }
+}

@@ -107,3 +107,77 @@ impl Collector for WatchAges {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use noderotation_shared::kind::Kind;
+    use tokio::time::advance;
+
+    use super::*;
+
+    /// The lines of a page that are no comments.
+    fn values(registry: &Registry) -> Vec<String> {
+        page(registry).lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_build_tells_both_versions() {
+        let mut registry = Registry::with_prefix("noderotation");
+        register_build(&mut registry, "1.2.3");
+        let lines = values(&registry);
+        let [line] = lines.as_slice() else { panic!("{lines:?}") };
+        let tzdata = line
+            .strip_prefix(r#"noderotation_build_info{version="1.2.3",tzdata=""#)
+            .and_then(|rest| rest.strip_suffix(r#""} 1"#))
+            .unwrap_or_else(|| panic!("{line}"));
+        // such as 2026c
+        let (year, letter) = tzdata.split_at(4);
+        assert!(year.parse::<u16>().unwrap() >= 2026 && letter.len() == 1, "{tzdata}");
+    }
+
+    #[test]
+    fn lists_are_counted_by_kind_and_reason() {
+        let (mut registry, metrics) = (Registry::default(), ClientMetrics::default());
+        metrics.register(&mut registry);
+        metrics.watch_list("nodes", "start");
+        metrics.watch_list("pods", "start");
+        metrics.watch_list("pods", "start");
+        let mut lines = values(&registry);
+        lines.sort();
+        assert_eq!(
+            lines,
+            [
+                r#"watch_lists_total{resource="nodes",reason="start"} 1"#,
+                r#"watch_lists_total{resource="pods",reason="start"} 2"#
+            ]
+        );
+    }
+
+    /// §11: `watch_stale` is 1 after more than five minutes of silence.
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_tells_its_age_and_whether_that_is_too_much() {
+        let (mut registry, fresh) = (Registry::default(), Arc::new(Freshness::default()));
+        registry.register_collector(Box::new(WatchAges(fresh.clone())));
+        fresh.touch(Kind::Node);
+        advance(Duration::from_millis(500)).await;
+        fresh.touch(Kind::Pod);
+        advance(Duration::from_millis(299_500)).await;
+        let at_the_limit = [
+            r#"watch_age_seconds{resource="nodes"} 300.0"#,
+            r#"watch_age_seconds{resource="pods"} 299.5"#,
+            r#"watch_stale{resource="nodes"} 0.0"#,
+            r#"watch_stale{resource="pods"} 0.0"#,
+        ];
+        assert_eq!(values(&registry), at_the_limit);
+        advance(Duration::from_millis(250)).await;
+        let beyond_it = [
+            r#"watch_age_seconds{resource="nodes"} 300.25"#,
+            r#"watch_age_seconds{resource="pods"} 299.75"#,
+            r#"watch_stale{resource="nodes"} 1.0"#,
+            r#"watch_stale{resource="pods"} 0.0"#,
+        ];
+        assert_eq!(values(&registry), beyond_it);
+    }
+}

@@ -359,6 +359,9 @@ mod tests {
         assert_eq!((&*plain.pool, &*plain.hostname, plain.initialized, plain.ready), ("api", "h", true, true));
         assert!(!plain.unschedulable && !plain.disrupted && plain.taints.is_empty());
         assert!(!node("{}", r#"{"conditions":[{"type":"Ready","status":"Unknown"}]}"#).ready);
+        let taint = |key: &str| format!(r#"{{"taints":[{{"key":"{key}","effect":"NoSchedule"}}]}}"#);
+        assert!(node(&taint("karpenter.sh/disrupted"), ready).disrupted);
+        assert!(!node(&taint("spot-itn"), ready).disrupted);
         let taints = [
             ("node.kubernetes.io/unschedulable", "NoSchedule"),
             ("node.kubernetes.io/not-ready", "NoSchedule"),
@@ -442,6 +445,21 @@ mod tests {
         assert!(policy.unwrap().parsed.verdict.is_err());
         let policy = PolicyObject::read(r#"{"metadata":{"name":"p"}}"#).unwrap();
         assert!(policy.parsed.verdict.is_err() && policy.parsed.selector.is_none());
+    }
+
+    #[test]
+    fn an_object_of_any_kind_has_an_identity() {
+        let meta = identity(
+            r#"{"kind":"Secret","data":7,"metadata":{"name":"s","namespace":"ns","uid":"u","resourceVersion":"12",
+                "creationTimestamp":"2026-11-01T00:00:00Z","deletionTimestamp":"2026-11-02T00:00:00Z",
+                "annotations":{"noderotation.io/freeze":"x","other":"y"}}}"#,
+        )
+        .unwrap();
+        assert_eq!((&*meta.name, &*meta.uid, &*meta.version), ("s", "u", "12"));
+        let [created, deleted] = ["2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z"].map(|at| at.parse().unwrap());
+        assert_eq!((meta.created, meta.deleted), (created, Some(deleted)));
+        assert_eq!((meta.annotations.get(keys::FREEZE), meta.annotations.has("other")), (Some("x"), false));
+        assert!(identity("{}").is_err(), "no metadata");
     }
 
     #[test]

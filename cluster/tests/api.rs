@@ -2,11 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::to_bytes;
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -86,6 +87,7 @@ async fn each_request_is_what_the_api_server_expects() {
     assert!(matches!(api.delete(Kind::NodeClaim.named("c"), "u", Some("9")).await, Outcome::Applied(_)));
     drop(api.watch::<Value>(Kind::Node, None, &Selectors::default(), Some("5")).await.unwrap());
     drop(api.watch::<Value>(Kind::Pod, Some("ns"), &Selectors::labelled("k"), None).await.unwrap());
+    drop(api.watch::<Value>(Kind::Pod, None, &Selectors::fields("spec.nodeName=a"), Some("5")).await.unwrap());
     let lines: Vec<String> = asked(&server).into_iter().map(|(line, _)| line).collect();
     let expected = [
         "GET /apis/karpenter.sh/v1/nodepools/api",
@@ -100,6 +102,7 @@ async fn each_request_is_what_the_api_server_expects() {
         "DELETE /apis/karpenter.sh/v1/nodeclaims/c?",
         "GET /api/v1/nodes?&watch=true&timeoutSeconds=290&allowWatchBookmarks=true&resourceVersion=5",
         "GET /api/v1/namespaces/ns/pods?&watch=true&timeoutSeconds=290&labelSelector=k&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=",
+        "GET /api/v1/pods?&watch=true&timeoutSeconds=290&fieldSelector=spec.nodeName%3Da&allowWatchBookmarks=true&resourceVersion=5",
     ];
     assert_eq!(lines, expected);
     let bodies = asked(&server);
@@ -227,4 +230,25 @@ async fn the_lease_has_no_rate_limit() {
     }
     // the limit would let one a second through
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+/// A page of 200 Nodes has 3 MiB; what has more than 64 MiB is no answer to anything that we ask for.
+#[tokio::test]
+async fn an_answer_has_64_mib_at_most() {
+    const MIB: usize = 1 << 20;
+    let answered = async |length: usize| {
+        let chunk = Bytes::from(vec![b'x'; MIB]);
+        let routes = Router::new().fallback(async move || {
+            let whole = vec![chunk.clone(); length / MIB];
+            let rest = chunk.slice(..length % MIB);
+            Body::from_stream(futures::stream::iter(whole.into_iter().chain([rest]).map(Ok::<_, Infallible>)))
+        });
+        let api = Api::new(kube::Client::new(routes, "default"), 1_000, 1_000, Arc::default());
+        api.get(Kind::Node.named("n")).await.map(|text| text.len())
+    };
+    for length in [3 * MIB, 64 * MIB] {
+        assert_eq!(answered(length).await.unwrap(), length);
+    }
+    let error = answered(64 * MIB + 1).await.unwrap_err();
+    assert!(matches!(error, Error::Body(_)), "{error}");
 }

@@ -33,3 +33,40 @@ pub async fn wait_until(changed: &Notify, holds: impl Fn() -> bool) {
         woken.await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use futures::{FutureExt, poll};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_wait_ends_when_its_condition_holds_and_not_before() {
+        let (changed, holds) = (Notify::new(), Cell::new(false));
+        let mut waiting = pin!(wait_until(&changed, || holds.get()));
+        assert_eq!(poll!(waiting.as_mut()), Poll::Pending);
+        changed.notify_waiters();
+        assert_eq!(poll!(waiting.as_mut()), Poll::Pending, "something else has changed");
+        holds.set(true);
+        assert_eq!(poll!(waiting.as_mut()), Poll::Pending, "it looks only when it is woken");
+        changed.notify_waiters();
+        assert_eq!(poll!(waiting.as_mut()), Poll::Ready(()));
+        assert_eq!(wait_until(&changed, || true).now_or_never(), Some(()), "what holds already");
+    }
+
+    #[test]
+    fn a_change_during_the_check_is_not_missed() {
+        let (changed, checks) = (Notify::new(), Cell::new(0));
+        let holds = || {
+            checks.set(checks.get() + 1);
+            // the waiters are woken just after it has looked
+            changed.notify_waiters();
+            checks.get() == 2
+        };
+        assert_eq!(wait_until(&changed, holds).now_or_never(), Some(()));
+    }
+}
