@@ -905,3 +905,33 @@ async fn a_certificate_of_the_users_is_served_and_swapped() {
     let secrets: Vec<Value> = product.rig.list("/api/v1/namespaces/noderotation/secrets").await.unwrap();
     assert!(secrets.iter().all(|secret| secret["metadata"]["name"] != "noderotation-webhook"), "no Secret of its own");
 }
+
+/// What `docs/troubleshooting.md` says to do when the namespace was deleted: the cluster-scoped objects are left, and helm takes
+/// them over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_namespace_has_a_way_out() {
+    let mut product = Product::install().await.unwrap();
+    product.webhook = None;
+    let (rig, admin) = (&product.rig, Asker::admin(&product.rig));
+    rig.kubectl(&["delete", "namespace", NAMESPACE, "--timeout", "120s"]).unwrap();
+    let reply = admin.create(POLICIES, &policy("api", &json!({"w": "api"}))).await;
+    assert!(reply.code == 500 && reply.message().contains("failed calling webhook"), "{}", reply.message());
+
+    let hooks = "validatingwebhookconfigurations,mutatingwebhookconfigurations";
+    rig.kubectl(&["delete", hooks, "-l", "app.kubernetes.io/part-of=noderotation"]).unwrap();
+    rig.wait("policies to be writable", PATIENCE, async || {
+        Ok((admin.create(POLICIES, &policy("api", &json!({"w": "api"}))).await.code == 201).then_some(()))
+    })
+    .await
+    .unwrap();
+
+    // nothing runs the Job here; what it does is tried above
+    let chart = chart();
+    let again = ["install", "noderotation", &chart, "--namespace", NAMESPACE, "--create-namespace"];
+    rig.helm(&[&again[..], &["--set", "cleanup.enabled=false"]].concat()).unwrap();
+    rig.helm(&["uninstall", "noderotation", "--namespace", NAMESPACE]).unwrap();
+    let kinds = "clusterroles,clusterrolebindings,priorityclasses,mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings";
+    let left = rig.kubectl(&["get", kinds, "-l", "app.kubernetes.io/part-of=noderotation", "-o", "name"]).unwrap();
+    assert_eq!(left.trim(), "");
+    assert_eq!(admin.get(&format!("{POLICIES}/api")).await.code, 200, "policies stay");
+}
