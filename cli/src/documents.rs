@@ -85,26 +85,26 @@ fn json_values(text: &str) -> Option<Vec<Chunk<'_>>> {
         return None;
     }
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<serde::de::IgnoredAny>();
-    let (mut chunks, mut begin) = (Vec::new(), 0);
+    let (mut chunks, mut begin, mut line) = (Vec::new(), 0, 1);
     while let Some(value) = values.next() {
         value.ok()?;
-        let end = values.byte_offset();
-        let chunk = text.get(begin..end)?;
-        let blank = chunk.len() - chunk.trim_start().len();
-        let line = line_of(text, begin + blank);
-        chunks.push(Chunk { text: chunk.trim(), begins: line, line });
-        begin = end;
+        let chunk = text.get(begin..values.byte_offset())?;
+        let content = chunk.trim_start();
+        line += lines_in(chunk) - lines_in(content);
+        chunks.push(Chunk { text: content, begins: line, line });
+        line += lines_in(content);
+        begin = values.byte_offset();
     }
     Some(chunks)
 }
 
 /// The parts between lines that begin with `---`.
 fn yaml_chunks(text: &str) -> Vec<Chunk<'_>> {
-    let (mut chunks, mut begin, mut at) = (Vec::new(), 0, 0);
+    let (mut chunks, mut begin, mut at, mut begins) = (Vec::new(), 0, 0, 1);
     let mut add = |begin: usize, end: usize| {
         let chunk = text.get(begin..end).unwrap_or_default();
-        let (begins, line) = (line_of(text, begin), line_of(text, begin + first_content(chunk)));
-        chunks.push(Chunk { text: chunk, begins, line });
+        chunks.push(Chunk { text: chunk, begins, line: begins + lines_before_content(chunk) });
+        begins += lines_in(chunk);
     };
     for line in text.split_inclusive('\n') {
         let is_separator =
@@ -120,21 +120,14 @@ fn yaml_chunks(text: &str) -> Vec<Chunk<'_>> {
     chunks
 }
 
-/// The offset of the first line that is neither empty nor a comment.
-fn first_content(text: &str) -> usize {
-    let mut at = 0;
-    for line in text.split_inclusive('\n') {
-        let trimmed = line.trim_start();
-        if !trimmed.is_empty() && !trimmed.starts_with('#') {
-            return at;
-        }
-        at += line.len();
-    }
-    0
+/// How many lines stand before the first that is neither empty nor a comment.
+fn lines_before_content(text: &str) -> usize {
+    let is_content = |line: &str| !line.trim_start().is_empty() && !line.trim_start().starts_with('#');
+    text.lines().position(is_content).unwrap_or_default()
 }
 
-fn line_of(text: &str, at: usize) -> usize {
-    1 + text.get(..at).unwrap_or_default().matches('\n').count()
+fn lines_in(text: &str) -> usize {
+    text.matches('\n').count()
 }
 
 /// Nothing but comments, directives and ends of documents.
@@ -145,14 +138,20 @@ fn is_blank(text: &str) -> bool {
 
 fn parse(file: &str, document: usize, chunk: &Chunk<'_>) -> Document {
     let place = DocumentLocation { file: file.to_owned(), document, line: chunk.line, item: None };
-    // as many empty lines as stand before it in the file, so that the parser names the file's lines
+    match serde_saphyr::from_str(chunk.text) {
+        Ok(value) => Ok((place, value)),
+        Err(source) => Err(unreadable(place, chunk, source)),
+    }
+}
+
+/// Read once more behind as many empty lines as stand before it in the file, so that the parser names the file's lines.
+fn unreadable(place: DocumentLocation, chunk: &Chunk<'_>, source: serde_saphyr::Error) -> DocumentError {
     let padded = "\n".repeat(chunk.begins - 1) + chunk.text;
-    serde_saphyr::from_str::<Value>(&padded).map(|value| (place.clone(), value)).map_err(|source| {
-        match template_line(&padded) {
-            Some((line, found)) => DocumentError::Template { place, line, found },
-            None => DocumentError::Syntax { place, source: Box::new(source) },
-        }
-    })
+    if let Some((line, found)) = template_line(&padded) {
+        return DocumentError::Template { place, line, found };
+    }
+    let source = serde_saphyr::from_str::<Value>(&padded).err().unwrap_or(source);
+    DocumentError::Syntax { place, source: Box::new(source) }
 }
 
 /// The first line that has an action of a template, from 1, and its text.

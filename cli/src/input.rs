@@ -84,13 +84,8 @@ pub struct Input {
 
 /// Everything that keeps the files from being read; each names its place.
 #[derive(Debug, thiserror::Error)]
-#[error("{}", .0.iter().map(with_causes).collect::<Vec<_>>().join("\nerror: "))]
-pub struct InputErrors(Vec<InputError>);
-
-fn with_causes(error: &InputError) -> String {
-    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
+#[error("{}", .0.iter().map(|error| format!("{error:#}")).collect::<Vec<_>>().join("\nerror: "))]
+pub struct InputErrors(Vec<anyhow::Error>);
 
 /// Reads the value of a flag as an instant.
 pub fn parse_instant(text: &str) -> Result<Timestamp, InputError> {
@@ -124,7 +119,7 @@ pub fn read(files: &[String], recursive: bool, now: Timestamp) -> Result<Input, 
                         input.passed_over.push(file.clone());
                     }
                 }
-                added => errors.extend(added.err()),
+                added => errors.extend(added.err().map(Into::into)),
             }
         }
     }

@@ -64,14 +64,19 @@ pub fn of_pool(object: &Value) -> Vec<FieldError> {
     problems
 }
 
+/// A null is as good as absent.
+fn given<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
+    object.pointer(pointer).filter(|value| !value.is_null())
+}
+
 fn replicas(object: &Value) -> Option<FieldError> {
-    let found = object.pointer("/spec/replicas").filter(|replicas| !replicas.is_null())?;
+    let found = given(object, "/spec/replicas")?;
     (found.as_u64().is_none())
         .then(|| FieldError::new("spec.replicas", found, "must be a whole number of at least 0", "a number such as 3"))
 }
 
 fn limits(object: &Value) -> Vec<FieldError> {
-    let Some(found) = object.pointer("/spec/limits").filter(|limits| !limits.is_null()) else { return Vec::new() };
+    let Some(found) = given(object, "/spec/limits") else { return Vec::new() };
     let Some(limits) = found.as_object() else {
         return vec![FieldError::new("spec.limits", found, "must be a map of resources", "cpu: \"100\" below limits")];
     };
@@ -89,8 +94,7 @@ fn limits(object: &Value) -> Vec<FieldError> {
             ));
         }
     }
-    let is_static = object.pointer("/spec/replicas").is_some_and(|replicas| !replicas.is_null());
-    let other = limits.iter().find(|(resource, _)| *resource != "nodes").filter(|_| is_static);
+    let other = given(object, "/spec/replicas").and_then(|_| limits.iter().find(|(resource, _)| *resource != "nodes"));
     problems.extend(other.map(|(resource, amount)| {
         let why = "is not supported in a static NodePool, one with spec.replicas";
         FieldError::new(format!("spec.limits.{resource}"), amount, why, "spec.limits.nodes, and nothing else")

@@ -162,7 +162,7 @@ async fn lead_on(
 fn told_before(caches: &Caches) -> EventDedup {
     let mut dedup = EventDedup::default();
     for (pool, topic) in status::rows::told(caches.lock().policies().iter().map(|policy| &policy.status)) {
-        dedup.seed(&pool, [topic]);
+        dedup.seed(pool, topic);
     }
     dedup
 }

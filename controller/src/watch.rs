@@ -51,13 +51,9 @@ impl Caches {
 
     /// Takes over which fields of policies the cluster does not store; returns whether that is new.
     pub fn set_missing_fields(&self, fields: Vec<String>) -> bool {
-        let (triggers, is_new) = {
-            let mut state = self.lock();
-            let is_new = !state.stores_all_but(&fields);
-            (state.set_missing_fields(fields), is_new)
-        };
-        self.trigger(&triggers);
-        is_new
+        let triggers = self.lock().set_missing_fields(fields);
+        self.trigger(triggers.as_deref().unwrap_or_default());
+        triggers.is_some()
     }
 
     /// Reconciles every NodePool whenever stale caches are fresh again: starts had been held back, and no event of a
@@ -79,7 +75,7 @@ impl Caches {
         self.trigger(&triggers);
     }
 
-    fn trigger(&self, pools: &Triggers) {
+    fn trigger(&self, pools: &[Box<str>]) {
         for pool in pools {
             self.queue.trigger(pool);
         }

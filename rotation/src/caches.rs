@@ -151,19 +151,14 @@ impl Caches {
         self.placeholders.deleted_by_us(name, uid);
     }
 
-    /// Whether these are the fields of policies that the cluster's CustomResourceDefinition is known not to store.
-    pub fn stores_all_but(&self, fields: &[String]) -> bool {
-        *self.missing_fields == *fields
-    }
-
-    /// The fields of policies that the cluster's CustomResourceDefinition does not store. Every pool is concerned; none where
-    /// nothing is new.
-    pub fn set_missing_fields(&mut self, fields: Vec<String>) -> Triggers {
+    /// The fields of policies that the cluster's CustomResourceDefinition does not store. Every pool is concerned; `None` where
+    /// that is not new.
+    pub fn set_missing_fields(&mut self, fields: Vec<String>) -> Option<Triggers> {
         if *self.missing_fields == *fields {
-            return Vec::new();
+            return None;
         }
         self.missing_fields = fields.into();
-        self.pool_names()
+        Some(self.pool_names())
     }
 
     /// The NodePool's world; `None` when there is no such NodePool. `stale` says whether some watch has been silent for too

@@ -25,8 +25,8 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// What makes it another notice of the same topic. Findings, and what blocks a pool or a drain, stand for as long as they hold: that a
-    /// number in their text changes, as with every new node, is no news.
+    /// What makes it another notice of the same topic. Findings, and what blocks a pool or a drain, stand for as long as they
+    /// hold: that a number in their text changes, as with every new node, is no news.
     fn identity(&self) -> &str {
         let stands = self.event.as_ref().is_some_and(|about| {
             matches!(about.reason, EventReason::Finding(_) | EventReason::Blocked(_) | EventReason::DrainBlocked)
@@ -71,10 +71,9 @@ impl EventDedup {
         told.as_deref() != Some(text)
     }
 
-    /// Takes these topics of a NodePool, which stand, for told: an earlier process told them.
-    pub fn seed(&mut self, pool: &str, topics: impl IntoIterator<Item = String>) {
-        let told = self.0.entry(pool.to_owned()).or_default();
-        told.extend(topics.into_iter().map(|topic| (topic, String::new())));
+    /// Takes a topic of a NodePool, which stands, for told: an earlier process told it.
+    pub fn seed(&mut self, pool: String, topic: String) {
+        self.0.entry(pool).or_default().insert(topic, String::new());
     }
 
     /// Forgets a NodePool that is gone.

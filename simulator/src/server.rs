@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use noderotation_rotation::drainable::{Evictee, Obstacle, Remaining};
+use noderotation_rotation::drainable::{Evictee, Remaining, obstacle};
 use noderotation_rotation::pass::{Answer, Written};
 use noderotation_rotation::pod_role::Role;
 use noderotation_rotation::size::NodeLoad;
@@ -168,11 +168,6 @@ fn answer(sim: &Sim, read: &LiveRead) -> Answer {
 }
 
 fn load(cluster: &Cluster, node: &str, is_drain_unbounded: bool) -> NodeLoad {
-    let obstacle = |(pod, _): (&str, Timestamp)| Obstacle::Pod {
-        pod: pod.to_owned(),
-        why: "bears karpenter.sh/do-not-disrupt".into(),
-        remedy: "remove it",
-    };
     let cpu = |milli: i64| -> Resources {
         Quantity::parse(&format!("{milli}m")).map(|q| ("cpu".to_owned(), q)).into_iter().collect()
     };
@@ -180,7 +175,7 @@ fn load(cluster: &Cluster, node: &str, is_drain_unbounded: bool) -> NodeLoad {
         moving: cpu(cluster.used_cpu(node)),
         pods: cluster.pods_on(node).count(),
         allocatable: Some(cpu(karpenter::NODE_CPU)),
-        obstacle: cluster.protected_pod(node).filter(|_| is_drain_unbounded).map(obstacle),
+        obstacle: is_drain_unbounded.then(|| obstacle(&remaining(cluster, node).pods, &[])).flatten(),
         ..NodeLoad::default()
     }
 }

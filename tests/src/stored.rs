@@ -4,12 +4,11 @@ use anyhow::ensure;
 use noderotation_rig::Rig;
 use serde_json::{Value, json};
 
+use crate::ask::POLICIES;
 use crate::world::PATIENCE;
 
 /// The path of our CRD.
 pub const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rotationpolicies.noderotation.io";
-
-const POLICIES: &str = "/apis/noderotation.io/v1alpha1/rotationpolicies";
 
 /// Stores policies while the CRD has no rules, then puts the rules back. When it returns, the API server may not know the rules yet.
 pub async fn store_before_the_rules(rig: &Rig, policies: &[Value]) -> anyhow::Result<()> {

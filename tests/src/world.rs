@@ -126,6 +126,15 @@ pub async fn in_state(rig: &Rig, pool_name: &str, claim: &str, state: &str) -> a
     .await
 }
 
+/// Waits until an attempt to rotate a NodeClaim has failed; the NodeClaim.
+pub async fn failed(rig: &Rig, claim: &str) -> anyhow::Result<Value> {
+    rig.wait(&format!("the rotation of NodeClaim {claim} to fail"), PATIENCE, async || {
+        let claim = rig.get(&format!("/apis/karpenter.sh/v1/nodeclaims/{claim}")).await?;
+        Ok((annotation(&claim, "noderotation.io/state") == Some("failed")).then_some(claim))
+    })
+    .await
+}
+
 /// The notes of the controller's Events with this reason that regard an object.
 pub async fn events(rig: &Rig, reason: &str, about: &str) -> anyhow::Result<Vec<String>> {
     let events = rig.list("/apis/events.k8s.io/v1/events").await?;

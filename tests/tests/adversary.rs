@@ -2,7 +2,6 @@
 //! thieves of our own accounts try is in `accounts.rs`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::too_many_lines, missing_docs)]
 
-use noderotation_rig::Rig;
 use noderotation_rig::cluster::exchange;
 use noderotation_rig::objects::{deployment, node_pool};
 use noderotation_shared::keys;
@@ -16,16 +15,6 @@ use serde_json::{Value, json};
 const PODS: &str = "/api/v1/namespaces/noderotation/pods";
 const SECRETS: &str = "/api/v1/namespaces/noderotation/secrets";
 const NODES: &str = "/api/v1/nodes";
-
-/// Waits until an attempt to rotate a NodeClaim has failed; the NodeClaim.
-async fn failed(rig: &Rig, claim: &str) -> Value {
-    rig.wait("the attempt to fail", PATIENCE, async || {
-        let claim = rig.get(&format!("{CLAIMS}/{claim}")).await?;
-        Ok((world::annotation(&claim, keys::STATE) == Some("failed")).then_some(claim))
-    })
-    .await
-    .unwrap()
-}
 
 /// A tenant may create Pods in a namespace of his, with any label.
 #[tokio::test(flavor = "multi_thread")]
@@ -139,7 +128,7 @@ async fn a_forged_nomination_and_a_forged_node_move_nothing() {
     let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
     kubelet("PATCH", &format!("{pod}/status"), MERGE, &running).await;
 
-    let old = failed(rig, &old).await;
+    let old = world::failed(rig, &old).await.unwrap();
     assert!(old["metadata"]["deletionTimestamp"].is_null(), "drained for a Node without a NodeClaim");
     let claim = rig.get(&format!("{CLAIMS}/{theirs}")).await.unwrap();
     assert!(claim["metadata"]["deletionTimestamp"].is_null(), "another pool's claim was taken back");
@@ -202,7 +191,7 @@ async fn no_account_has_a_right_that_it_does_not_use() {
     .unwrap();
     let second = in_use().await;
     world::request(rig, &second, "next-window").await.unwrap();
-    failed(rig, &second).await;
+    world::failed(rig, &second).await.unwrap();
     // another replica watches the Lease and takes over
     let standby = product.start_controller().await.unwrap();
     let user = |account: &str| format!("system:serviceaccount:{NAMESPACE}:{account}");

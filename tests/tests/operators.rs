@@ -51,13 +51,7 @@ async fn a_pending_rotation_is_called_off() {
 
     // the command that the Event gives
     rig.kubectl(&stop.split(' ').skip(1).collect::<Vec<_>>()).unwrap();
-    let failed = rig
-        .wait("the rotation to end", PATIENCE, async || {
-            let object = rig.get(&format!("{CLAIMS}/{claim}")).await?;
-            Ok((world::annotation(&object, keys::STATE) == Some("failed")).then_some(object))
-        })
-        .await
-        .unwrap();
+    let failed = world::failed(rig, &claim).await.unwrap();
     assert!(failed["metadata"]["deletionTimestamp"].is_null());
     assert_eq!(world::annotation(&failed, keys::ROTATE), None);
     assert!(!is_cordoned(rig, &node).await);

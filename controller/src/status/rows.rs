@@ -37,9 +37,8 @@ pub fn rows(policy: Option<&Policy>, reports: &[&PoolReport], before: &Value, no
 
 /// Since when each NodePool has been blocked, by this status.
 pub fn blocked_since(status: &Value) -> BTreeMap<&str, Timestamp> {
-    let rows = status.get("nodePools").and_then(Value::as_array).into_iter().flatten();
     let since = |row: &Value| row.get("blockedSince").and_then(Value::as_str).and_then(instant::parse);
-    rows.filter_map(|row| Some((row.get("name")?.as_str()?, since(row)?))).collect()
+    items(status, "nodePools").filter_map(|row| Some((row.get("name")?.as_str()?, since(row)?))).collect()
 }
 
 fn row(policy: Option<&Policy>, report: &PoolReport, blocked_since: Option<Timestamp>, now: Timestamp) -> Value {
@@ -95,16 +94,17 @@ fn upcoming_rotation(schedule: Option<&Schedule>, claim: &Outlook, now: Timestam
 /// What was told of each NodePool, by these statuses: the words of what blocks it, and the codes of its findings.
 pub fn told<'a>(statuses: impl IntoIterator<Item = &'a Value>) -> Vec<(String, String)> {
     let mut told = Vec::new();
-    for row in
-        statuses.into_iter().flat_map(|status| status.get("nodePools").and_then(Value::as_array).into_iter().flatten())
-    {
+    for row in statuses.into_iter().flat_map(|status| items(status, "nodePools")) {
         let Some(pool) = row.get("name").and_then(Value::as_str) else { continue };
-        let words = ["blockedBy", "findings"]
-            .into_iter()
-            .flat_map(|list| row.get(list).and_then(Value::as_array).into_iter().flatten());
+        let words = ["blockedBy", "findings"].into_iter().flat_map(|list| items(row, list));
         told.extend(words.filter_map(Value::as_str).map(|word| (pool.to_owned(), word.to_owned())));
     }
     told
+}
+
+/// The items of a list; none where there is no such list.
+fn items<'a>(object: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    object.get(list).and_then(Value::as_array).into_iter().flatten()
 }
 
 /// The word of a reason in a policy's condition: two are as the Go controller has them.

@@ -44,9 +44,9 @@ fn mirror(ctx: &Context<'_>) -> Option<Step> {
     Some(act("mirror", pool_patch(ctx.world, set), Vec::new()))
 }
 
-/// Before the deletion: a crossing that the operator has called off, that is long past, or whose host is no longer ready or no longer protected for this claim
-/// on a live read, is judged again. A long outage must never end in a blind deletion, nor may a rollback that a crash cut
-/// short: it takes the protection first.
+/// Before the deletion: a crossing that the operator has called off, that is long past, or whose host is no longer ready or no
+/// longer protected for this claim on a live read, is judged again. A long outage must never end in a blind deletion, nor may
+/// a rollback that a crash cut short: it takes the protection first.
 fn go_back(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
     let world = ctx.world;
     if claim.meta.deleted.is_some() || world.pool.meta.deleted.is_some() {

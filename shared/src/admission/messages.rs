@@ -20,12 +20,22 @@ pub fn list<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
     let names: Vec<S> = names.into_iter().collect();
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     match names.as_slice() {
-        [] => String::new(),
-        [one] => (*one).to_owned(),
         many if many.len() > NAMES => {
             format!("{} and {} more", many.get(..NAMES).unwrap_or_default().join(", "), many.len() - NAMES)
         }
-        [most @ .., last] => format!("{} and {last}", most.join(", ")),
+        few => joined(few, "and"),
+    }
+}
+
+/// Lists what may be written: `a`, `a or b`, `a, b or c`.
+pub fn alternatives(words: &[&str]) -> String {
+    joined(words, "or")
+}
+
+fn joined(words: &[&str], conjunction: &str) -> String {
+    match words {
+        [most @ .., last] if !most.is_empty() => format!("{} {conjunction} {last}", most.join(", ")),
+        words => words.concat(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The operator's annotations on NodeClaims (§10): everyone who may write the object may set them; their values are checked.
 
+use noderotation_shared::admission::messages;
 use noderotation_shared::field_error::{FieldError, quoted};
 use noderotation_shared::keys::{self, Format};
 
@@ -27,14 +28,6 @@ pub fn validate(request: &AdmissionRequest<'_>) -> Result<AdmissionResponse, Err
     Ok(AdmissionResponse { warnings: misplaced.into_iter().collect(), ..AdmissionResponse::allowed() })
 }
 
-/// `a, b or c`.
-fn alternatives(words: &[&str]) -> String {
-    match words {
-        [most @ .., last] if !most.is_empty() => format!("{} or {last}", most.join(", ")),
-        words => words.concat(),
-    }
-}
-
 fn rotate_problem(value: &str) -> Option<FieldError> {
     let format = keys::find(keys::ROTATE)?.format;
     let Format::OneOf(words) = format else { return None };
@@ -43,7 +36,7 @@ fn rotate_problem(value: &str) -> Option<FieldError> {
             format!("metadata.annotations[{}]", keys::ROTATE),
             quoted(value),
             "is not a kind of rotation request",
-            alternatives(words),
+            messages::alternatives(words),
         )
     })
 }
