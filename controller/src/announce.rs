@@ -125,6 +125,9 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, announc
                 "surge node ready"
             );
         }
+        Announcement::NothingToMove { claim, node } => {
+            info!(nodepool, nodeclaim = claim.name, node, "nothing has to move: no replacement is reserved");
+        }
         Announcement::DrainStarted { claim, node, bound } => {
             let bound = bound.map_or_else(|| "none".to_owned(), duration::format);
             info!(nodepool, nodeclaim = claim.name, node, bound, "drain started");
@@ -178,7 +181,8 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, announc
                 "rotation complete"
             );
             let took = total.map(|t| format!(" in {}", duration::human(t))).unwrap_or_default();
-            on_pool(EventReason::RotationCompleted, format!("rotated NodeClaim {claim}{took} ({mode})"));
+            let how = if *surge_path == Some(SurgePath::Empty) { "nothing had to move" } else { mode };
+            on_pool(EventReason::RotationCompleted, format!("rotated NodeClaim {claim}{took} ({how})"));
         }
         Announcement::ForcefulFallback { claim, deadline } => {
             metrics.fallback(nodepool);

@@ -119,6 +119,13 @@ pub enum Announcement {
         /// From `started-at` until now.
         surge_wait: SignedDuration,
     },
+    /// The point of no return of a Node on which nothing has to move (§9.8): log `nothing has to move`.
+    NothingToMove {
+        /// The candidate.
+        claim: ClaimId,
+        /// Its Node.
+        node: String,
+    },
     /// The old claim was deleted: log `drain started`.
     DrainStarted {
         /// The candidate.
@@ -153,7 +160,7 @@ pub enum Announcement {
         claim: ClaimId,
         /// How its node was replaced.
         mode: RotationMode,
-        /// Which node the placeholder ran on; `None` in the fallback, or where that is unknown.
+        /// What stood in for it; `None` in the fallback, or where that is unknown.
         surge_path: Option<SurgePath>,
         /// How long the surge took; `None` in the fallback, or where it cannot be read.
         surge_wait: Option<SignedDuration>,

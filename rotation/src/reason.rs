@@ -124,6 +124,13 @@ pub enum Reason {
         /// When the attempt is rolled back.
         until: Timestamp,
     },
+    /// Nothing on the old Node has to move.
+    NothingToMove {
+        /// The candidate.
+        claim: String,
+        /// When it drains without a replacement.
+        until: Timestamp,
+    },
     /// The old Node drains.
     Draining {
         /// The claim.
@@ -241,6 +248,12 @@ impl fmt::Display for Reason {
             }
             Self::AwaitingSurge { claim, why, until } => {
                 write!(f, "NodeClaim {claim} waits for its replacement until {until}: {why}")
+            }
+            Self::NothingToMove { claim, until } => {
+                write!(
+                    f,
+                    "nothing on the Node of NodeClaim {claim} has to move: it drains without a replacement at {until}, unless a Pod comes before that"
+                )
             }
             Self::Draining { claim, since } => write!(f, "NodeClaim {claim} has been draining since {since}"),
             Self::DrainStuck { claim, since, bound } => write!(

@@ -81,6 +81,11 @@ pub fn read(raw: &BTreeMap<String, RawQuantity>) -> Resources {
 }
 
 impl NodeLoad {
+    /// Whether nothing has to move (§9.8): all that runs there comes and goes with the node.
+    pub fn is_empty(&self) -> bool {
+        self.pods == 0
+    }
+
     /// Counts one Pod of the node. Returns the names of the volume claims that move with it.
     pub fn count(&mut self, pod: &Pod, role: Role) -> Vec<String> {
         match role {

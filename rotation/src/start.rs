@@ -109,6 +109,9 @@ pub(crate) fn room_for(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim
     if is_late {
         return Room::Enough { fallback: true };
     }
+    if load.is_empty() {
+        return Room::Enough { fallback: false }; // nothing is launched for it
+    }
     if let Err(conflict) = placeholder::zones(&governing.policy.surge, load, &ctx.world.pool) {
         cannot_go(ctx, claim, Reason::SurgeZoneConflict { claim: ClaimId::of(claim), message: conflict.0 });
         return Room::NotForThis;

@@ -85,6 +85,9 @@ pub struct LiveKnowledge {
     surge: Option<(Box<str>, Box<str>)>,
     /// What runs on a candidate's Node, by the candidate's name and UID.
     loads: BTreeMap<(Box<str>, Box<str>), NodeLoad>,
+    /// The Nodes, by UID, that were known as cordoned from the API server itself when that was read: what has come to them
+    /// since came past the cordon.
+    fenced: BTreeMap<(Box<str>, Box<str>), Box<str>>,
     /// What a drain under way still has to evict, by the name and UID of the claim.
     drains: BTreeMap<(Box<str>, Box<str>), Remaining>,
     /// The NodeClaim that Karpenter has nominated for a placeholder, by the placeholder's Pod name.
@@ -192,6 +195,13 @@ impl World {
         self.live.loads.get(&identity(candidate))
     }
 
+    /// The same, where it was read behind the Node's cordon, which still stands as far as this pass knows.
+    pub fn fenced_load_of(&self, candidate: &NodeClaim) -> Option<&NodeLoad> {
+        let node = self.node_of(candidate).filter(|node| node.unschedulable && node.meta.deleted.is_none())?;
+        let fenced = self.live.fenced.get(&identity(candidate)).filter(|uid| **uid == node.meta.uid);
+        fenced.and_then(|_| self.load_of(candidate))
+    }
+
     /// What the drain of a claim's Node still has to evict, once it was read.
     pub fn drain_of(&self, claim: &NodeClaim) -> Option<&Remaining> {
         self.live.drains.get(&identity(claim))
@@ -271,7 +281,14 @@ impl World {
 
     /// What runs on a candidate's Node.
     pub fn learn_load(&mut self, claim: &str, uid: &str, load: NodeLoad) {
-        self.live.loads.insert((claim.into(), uid.into()), load);
+        let candidate: (Box<str>, Box<str>) = (claim.into(), uid.into());
+        let known = self.claims.iter().find(|claim| identity(claim) == candidate);
+        let node = known.and_then(|claim| self.node_of(claim));
+        match node.filter(|node| node.unschedulable && self.is_node_confirmed(node)) {
+            Some(node) => self.live.fenced.insert(candidate.clone(), node.meta.uid.clone()),
+            None => self.live.fenced.remove(&candidate),
+        };
+        self.live.loads.insert(candidate, load);
     }
 
     /// What the drain of a claim's Node still has to evict.

@@ -228,30 +228,33 @@ impl RotationMode {
     }
 }
 
-/// Which node a placeholder runs on, from the annotation `noderotation.io/surge-path` (§9.5, §15).
+/// What stands in for the old node, from the annotation `noderotation.io/surge-path` (§9.5, §9.8, §15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SurgePath {
     /// One that Karpenter launched after the attempt had started.
     Provisioned,
     /// One that existed already and had room.
     Absorbed,
+    /// Nothing: there was nothing to move.
+    Empty,
 }
 
 impl SurgePath {
     /// Every word that the annotation may contain.
-    pub const WORDS: [&'static str; 2] = [Self::Provisioned.word(), Self::Absorbed.word()];
+    pub const WORDS: [&'static str; 3] = [Self::Provisioned.word(), Self::Absorbed.word(), Self::Empty.word()];
 
     /// The word in annotations and log lines.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Provisioned => "provisioned",
             Self::Absorbed => "absorbed",
+            Self::Empty => "empty",
         }
     }
 
     /// The path with this word; `None` if the word is unknown.
     pub fn from_word(word: &str) -> Option<Self> {
-        [Self::Provisioned, Self::Absorbed].into_iter().find(|path| path.word() == word)
+        [Self::Provisioned, Self::Absorbed, Self::Empty].into_iter().find(|path| path.word() == word)
     }
 }
 
@@ -477,10 +480,10 @@ mod tests {
         for (mode, word) in [(RotationMode::Surge, "surge"), (RotationMode::ForcefulFallback, "forceful-fallback")] {
             assert_eq!((mode.word(), RotationMode::from_word(word)), (word, Some(mode)));
         }
-        assert_eq!(SurgePath::WORDS, ["provisioned", "absorbed"]);
+        assert_eq!(SurgePath::WORDS, ["provisioned", "absorbed", "empty"]);
         assert_eq!(
             SurgePath::WORDS.map(SurgePath::from_word),
-            [Some(SurgePath::Provisioned), Some(SurgePath::Absorbed)]
+            [Some(SurgePath::Provisioned), Some(SurgePath::Absorbed), Some(SurgePath::Empty)]
         );
     }
 

@@ -10,7 +10,7 @@ use noderotation_rotation::pass::PassResult;
 use noderotation_rotation::step::{Act, Write};
 use noderotation_shared::instant::plus;
 use noderotation_shared::keys;
-use noderotation_shared::objects::{Freeze, Node, NodeClaim, NodePool};
+use noderotation_shared::objects::{Freeze, Node, NodeClaim, NodePool, SurgePath};
 use noderotation_shared::selection::{RotateRequest, RotationState};
 
 use crate::cluster::Cluster;
@@ -67,6 +67,8 @@ pub type Violation = (Invariant, String);
 pub struct Signals {
     /// `Completed` by claim.
     pub completed: BTreeMap<String, usize>,
+    /// `Completed` of Nodes on which nothing had to move.
+    pub empty: usize,
     /// `Expired` by claim.
     pub expired: BTreeMap<String, usize>,
     /// `DrainStarted` by claim.
@@ -164,6 +166,9 @@ pub fn landed(sim: &mut Sim, act: &Act) {
     match (act.name, &act.write) {
         ("delete-claim", Write::DeleteClaim { name, .. }) => {
             sim.signals.deleted.entry(name.as_str().into()).or_insert(sim.now);
+        }
+        ("protect", Write::Patch(patch)) if patch.unschedulable == Some(true) => {
+            sim.cordoned.insert(patch.name.as_str().into(), sim.now);
         }
         (step, Write::Patch(patch)) if ENDS_ATTEMPT.contains(&step) => attempt_ended(sim, step, &patch.name),
         _ => {}
@@ -288,10 +293,35 @@ fn drains(sim: &Sim, request: &Request, name: &str, version: Option<&str>) -> Op
     if crossed.is_some_and(|at| plus(at, CROSSING_HOLDS) < request.wall) {
         return Some((Invariant::Surge, format!("NodeClaim {name} was deleted long after its surge was judged")));
     }
+    if pool.is_some_and(|pool| pool.surge_path() == Some(SurgePath::Empty)) {
+        return drains_in_use(sim, request, claim);
+    }
     // also where somebody has overwritten the anchor meanwhile
     let was_fit = has_fit_host(&sim.cluster, claim)
         || sim.signals.fit_host.get(name).is_some_and(|at| plus(*at, FIT_WITHIN) >= request.sent);
     (!was_fit).then(|| (Invariant::Surge, format!("NodeClaim {name} was deleted without a replacement that is Ready")))
+}
+
+/// An empty Node goes without a replacement, and no other does. A Pod that came while the requests were under way, onto a Node that
+/// somebody had uncordoned, could not be seen.
+fn drains_in_use(sim: &Sim, request: &Request, claim: &NodeClaim) -> Option<Violation> {
+    let is_used = sim.cluster.pods_on(&claim.node).next().is_some();
+    let came_late = sim.scheduled_since(&claim.node, plus(request.sent, -FIT_WITHIN));
+    let what = || format!("NodeClaim {} was deleted as empty although Pods run on its Node", claim.meta.name);
+    (is_used && !came_late).then(|| (Invariant::Surge, what()))
+}
+
+/// The scheduler binds a Pod to a Node that it does not know yet to be cordoned. Its drain must not have begun.
+pub fn bound_past_the_cordon(sim: &mut Sim, node: &str) {
+    let of_node = sim.cluster.claims.iter().find(|claim| *claim.node == *node);
+    let gone = of_node.filter(|claim| sim.signals.deleted.contains_key(&claim.meta.name)).cloned();
+    let pool = gone.as_ref().and_then(|claim| sim.cluster.pools.get(&claim.pool));
+    if let Some(claim) = gone.as_ref().filter(|_| pool.is_some_and(|pool| pool.surge_path() == Some(SurgePath::Empty)))
+    {
+        let what =
+            format!("NodeClaim {} was deleted as empty before the scheduler knew of its cordon", claim.meta.name);
+        sim.violated(Invariant::Surge, what);
+    }
 }
 
 /// Nothing is taken back that is old or in use. A Pod that came while the request was under way could not be seen.
@@ -315,7 +345,8 @@ pub fn announced(sim: &mut Sim, announcement: &Announcement) {
         }
     };
     match announcement {
-        Announcement::Completed { claim, .. } => {
+        Announcement::Completed { claim, surge_path, .. } => {
+            sim.signals.empty += usize::from(*surge_path == Some(SurgePath::Empty));
             count(&mut sim.signals.completed, &claim.name, "completed");
             if sim.cluster.claims.get(&claim.name).is_some() {
                 violation = Some((Invariant::Phantom, format!("NodeClaim {claim} was declared rotated and exists")));

@@ -20,6 +20,9 @@ pub const NODE_CPU: i64 = 4_000;
 /// An empty node is taken away after this time.
 const CONSOLIDATE_AFTER: SignedDuration = SignedDuration::from_mins(30);
 
+/// What was placed before the scheduler sees a cordon is bound up to this time after it, where things go wrong.
+const CORDON_UNSEEN: SignedDuration = SignedDuration::from_secs(8);
+
 /// Quick things take a few seconds, slow ones up to a minute and a half.
 fn soon(sim: &Sim, what: &str, least: i64, most: i64) -> Timestamp {
     let millis = sim.rng(what).i64(least * 1_000..=most * 1_000);
@@ -36,7 +39,11 @@ pub fn schedule(sim: &mut Sim) {
             Some(node) => {
                 preempt(sim, &node, cpu);
                 let now = sim.now;
-                sim.scheduled.insert(node.clone(), now);
+                if sim.cluster.nodes.get(&node).is_some_and(|node| node.unschedulable) {
+                    invariants::bound_past_the_cordon(sim, &node);
+                } else {
+                    sim.scheduled.insert(node.clone(), now);
+                }
                 if let Some(pod) = sim.cluster.pods.get_mut(&name) {
                     pod.node = Some(node);
                 }
@@ -75,12 +82,21 @@ pub fn schedule(sim: &mut Sim) {
 /// avoids the Node of its own claim, since that is cordoned.
 fn room(sim: &Sim, pool: &str, cpu: i64, for_placeholder: bool) -> Option<Box<str>> {
     let fits = |node: &&Arc<Node>| {
-        &*node.pool == pool && takes_pods(node) && {
+        let is_seen_as_free = takes_pods(node) || (!for_placeholder && is_cordon_unseen(sim, node));
+        &*node.pool == pool && is_seen_as_free && {
             let reserved = if for_placeholder { sim.cluster.reserved_on(&node.meta.name) } else { 0 };
             sim.cluster.used_cpu(&node.meta.name) + reserved + cpu <= NODE_CPU
         }
     };
     sim.cluster.nodes.iter().find(fits).map(|node| node.meta.name.clone())
+}
+
+/// Whether the scheduler does not know yet that we have cordoned this Node.
+fn is_cordon_unseen(sim: &Sim, node: &Node) -> bool {
+    let cordoned = sim.cordoned.get(&node.meta.name);
+    let is_fresh = cordoned.is_some_and(|at| sim.now.duration_since(*at) < CORDON_UNSEEN);
+    let as_before = Node { unschedulable: false, ..node.clone() };
+    sim.has_faults() && is_fresh && takes_pods(&as_before)
 }
 
 /// A workload Pod outranks a placeholder: where both do not fit, the placeholder is gone at once.
@@ -362,8 +378,8 @@ pub fn vanishes(sim: &mut Sim, claim: &str) {
     schedule(sim);
 }
 
-/// A node that Karpenter has launched before the history begins.
-pub fn existing(sim: &mut Sim, pool: &str, name: &str, age: SignedDuration) {
+/// A node that Karpenter has launched before the history begins, with so many Pods.
+pub fn existing(sim: &mut Sim, pool: &str, name: &str, age: SignedDuration, pods: usize) {
     let created = plus(sim.now, -age);
     let Some(pool) = sim.cluster.pools.get(pool).cloned() else { return };
     let node_name = free_name(sim);
@@ -379,7 +395,7 @@ pub fn existing(sim: &mut Sim, pool: &str, name: &str, age: SignedDuration) {
         initialized: true,
         ..Node::default()
     });
-    for i in 0..3 {
+    for i in 0..pods {
         let pod =
             WorkPod { pool: pool.meta.name.clone(), node: Some(node_name.clone()), cpu: 1_000, protected_since: None };
         sim.cluster.pods.insert(format!("pod-{name}-{i}").into(), pod);

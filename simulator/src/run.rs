@@ -40,6 +40,8 @@ pub struct Outcome {
     pub interventions: Vec<u32>,
     /// Rotations that were completed.
     pub completed: usize,
+    /// Those of Nodes on which nothing had to move.
+    pub empty: usize,
     /// Attempts that were rolled back.
     pub failed: usize,
     /// Nodes that Karpenter, or a person, took first.
@@ -90,6 +92,8 @@ pub struct Sim {
     pub asked_now_until: BTreeMap<Box<str>, Timestamp>,
     /// When a workload Pod was bound to a Node last, by the Node's name.
     pub scheduled: BTreeMap<Box<str>, Timestamp>,
+    /// When the controller cordoned a Node last, by the Node's name.
+    pub cordoned: BTreeMap<Box<str>, Timestamp>,
     /// The claim that Karpenter's newest Event names for a placeholder, by Pod name.
     pub nominated: BTreeMap<Box<str>, Box<str>>,
     /// NodeClaims that were launched.
@@ -170,6 +174,7 @@ pub(crate) fn new(plan: &Plan, story: Story) -> Sim {
         operators: BTreeMap::new(),
         asked_now_until: BTreeMap::new(),
         scheduled: BTreeMap::new(),
+        cordoned: BTreeMap::new(),
         nominated: BTreeMap::new(),
         launched: 0,
         last_write: began,
@@ -198,7 +203,8 @@ impl Sim {
             for i in 0..self.plan.nodes {
                 let minutes = self.plan.expire_after.as_mins() / 2;
                 let age = SignedDuration::from_mins(self.rng((pool, i)).i64(0..minutes.max(1)));
-                karpenter::existing(self, pool, &format!("old-{pool}-{i}"), age);
+                let pods = if self.rng((pool, i, "idle")).u8(0..5) == 0 { 0 } else { 3 };
+                karpenter::existing(self, pool, &format!("old-{pool}-{i}"), age, pods);
             }
         }
         for index in 0..self.plan.replicas {
@@ -486,6 +492,7 @@ impl Sim {
             story: self.story,
             interventions: self.chance.taken,
             completed: self.signals.completed.values().sum(),
+            empty: self.signals.empty,
             failed: self.signals.failed,
             expired: self.signals.expired.values().sum(),
             lost: self.signals.lost,

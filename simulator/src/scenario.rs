@@ -92,7 +92,7 @@ impl Scenario {
         sim.script = Script { policy: self.policy.clone(), never_registers: self.never_registers };
         sim.apply_policy(false);
         sim.found_pool(POOL);
-        karpenter::existing(&mut sim, POOL, OLD_CLAIM, self.age);
+        karpenter::existing(&mut sim, POOL, OLD_CLAIM, self.age, 3);
         if self.is_requested {
             let request = |claim: &mut NodeClaim| {
                 claim.meta.annotations = with(&claim.meta.annotations, keys::ROTATE, Some("next-window"));

@@ -6,10 +6,11 @@ use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::feasibility::{STUCK_POD_BUFFER, TGP_STAND_IN};
 use noderotation_shared::instant::{self, plus};
 use noderotation_shared::keys::{ACTIVE_ROTATION_STATE, DRAINING_AT, STARTED_AT, STATE, SURGE_CLAIM, SURGE_FOR};
-use noderotation_shared::objects::{Node, NodeClaim};
+use noderotation_shared::objects::{Node, NodeClaim, SurgePath};
 use noderotation_shared::selection::RotationState;
 
 use super::CROSSING_HOLDS;
+use super::empty::{self, Look};
 use crate::announcement::{Announcement, ClaimId, NodeId};
 use crate::context::Context;
 use crate::patch::{act, claim_patch, pool_patch};
@@ -24,9 +25,12 @@ const FIRST_LOOK: SignedDuration = SignedDuration::from_secs(15);
 /// drained Pods could go, one that still exists counts as full, and makes it launch one more Node), the deletion, the
 /// host's freeze.
 pub(crate) fn step(ctx: &mut Context<'_>, claim: &NodeClaim) -> Option<Step> {
-    let step = mirror(ctx)
-        .or_else(|| go_back(ctx, claim))
-        .or_else(|| ctx.withdraw_placeholder("drain-placeholder", &claim.meta.name))
+    let judged = mirror(ctx).or_else(|| go_back(ctx, claim));
+    if judged.is_some() || empty::is_settling(ctx, claim) {
+        return judged;
+    }
+    let step = ctx
+        .withdraw_placeholder("drain-placeholder", &claim.meta.name)
         .or_else(|| delete_claim(ctx, claim))
         .or_else(|| keep_host_protected(ctx, claim));
     step.or_else(|| watch_drain(ctx, claim))
@@ -45,7 +49,7 @@ fn mirror(ctx: &Context<'_>) -> Option<Step> {
 }
 
 /// Before the deletion: a crossing that the operator has called off, that is long past, or whose host is no longer ready or no
-/// longer protected for this claim on a live read, is judged again. A long outage must never end in a blind deletion, nor may
+/// longer protected for this claim on a live read, is judged again; and so is one without a host once something has to move. A long outage must never end in a blind deletion, nor may
 /// a rollback that a crash cut short: it takes the protection first.
 fn go_back(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
     let world = ctx.world;
@@ -65,6 +69,13 @@ fn go_back(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
     }
     let crossed = world.pool.meta.annotations.instant(DRAINING_AT, ctx.now);
     let is_recent = crossed.is_some_and(|at| ctx.now <= plus(at, CROSSING_HOLDS));
+    if is_recent && world.pool.surge_path() == Some(SurgePath::Empty) {
+        match empty::look_behind_the_cordon(ctx, claim) {
+            Look::Unknown(read) => return Some(Step::Read(read)),
+            Look::Empty => return None,
+            Look::InUse => {}
+        }
+    }
     let host = surge_host(ctx, claim).filter(|_| is_recent);
     if let Some(host) = host.filter(|host| !world.is_node_confirmed(host)) {
         return Some(Step::Read(LiveRead::Node(host.meta.name.to_string())));

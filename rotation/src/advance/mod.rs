@@ -2,6 +2,7 @@
 
 mod completed;
 mod draining;
+mod empty;
 mod expired;
 mod failed;
 mod pending;

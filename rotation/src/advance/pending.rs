@@ -12,8 +12,9 @@ use noderotation_shared::objects::{Node, NodeClaim, Placeholder, SurgePath};
 use noderotation_shared::selection::RotationState;
 use noderotation_shared::{duration, selection};
 
+use super::empty::Look;
 use super::rollback::Ended;
-use super::{CROSSING_HOLDS, expired, rollback};
+use super::{CROSSING_HOLDS, empty, expired, rollback};
 use crate::announcement::{Announcement, ClaimId, NodeId};
 use crate::context::Context;
 use crate::gates;
@@ -52,8 +53,26 @@ pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &N
     forget_earlier_crossing(ctx, started_at)
         .or_else(|| protect_old_node(ctx, governing, claim, timeout))
         .or_else(|| record_surge_claim(ctx, claim))
-        .or_else(|| reserve(ctx, governing, claim, is_held))
-        .or_else(|| cross(ctx, governing, claim, started_at, timeout, is_held))
+        .or_else(|| replace(ctx, governing, claim, started_at, timeout, is_held))
+}
+
+/// With a replacement, unless nothing has to move.
+fn replace(
+    ctx: &mut Context<'_>,
+    governing: &GoverningPolicy,
+    claim: &NodeClaim,
+    started_at: Timestamp,
+    timeout: Timestamp,
+    is_held: bool,
+) -> Option<Step> {
+    if ctx.world.placeholder_of(&claim.meta.name).is_none() && !is_held {
+        match empty::look(ctx, claim) {
+            Look::Unknown(read) => return Some(Step::Read(read)),
+            Look::Empty => return Some(mirror_empty(ctx, claim).unwrap_or_else(|| to_draining(claim))),
+            Look::InUse => {}
+        }
+    }
+    reserve(ctx, governing, claim, is_held).or_else(|| cross(ctx, governing, claim, started_at, timeout, is_held))
 }
 
 /// Whether nothing may be reserved and `draining` not be entered; why, is recorded.
@@ -237,21 +256,35 @@ fn mirror(
     started_at: Timestamp,
     path: Option<SurgePath>,
 ) -> Option<Step> {
+    let surge_wait = instant::between(started_at, instant::whole_seconds(ctx.now));
+    let ready =
+        Announcement::SurgeReady { claim: ClaimId::of(claim), host: host.meta.name.to_string(), path, surge_wait };
+    crossed(ctx, path, Some(surge_wait), ready)
+}
+
+/// The same where nothing has to move: there is no surge to wait for.
+fn mirror_empty(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
+    let nothing = Announcement::NothingToMove { claim: ClaimId::of(claim), node: claim.node.to_string() };
+    crossed(ctx, Some(SurgePath::Empty), None, nothing)
+}
+
+fn crossed(
+    ctx: &Context<'_>,
+    path: Option<SurgePath>,
+    surge_wait: Option<SignedDuration>,
+    announcement: Announcement,
+) -> Option<Step> {
     if ctx.world.pool.is_draining() {
         return None;
     }
-    let now = instant::whole_seconds(ctx.now);
-    let surge_wait = instant::between(started_at, now);
     let wanted = [
         (ACTIVE_ROTATION_STATE, Some(RotationState::Draining.word().to_owned())),
-        (DRAINING_AT, Some(instant::format(now))),
-        (SURGE_WAIT, Some(duration::format(surge_wait))),
+        (DRAINING_AT, Some(instant::format(instant::whole_seconds(ctx.now)))),
+        (SURGE_WAIT, surge_wait.map(duration::format)),
         (SURGE_PATH, path.map(|path| path.word().to_owned())),
     ];
     let known: BTreeMap<_, _> = wanted.into_iter().filter(|(_, value)| value.is_some()).collect();
-    let ready =
-        Announcement::SurgeReady { claim: ClaimId::of(claim), host: host.meta.name.to_string(), path, surge_wait };
-    Some(act("mirror", pool_patch(ctx.world, known), vec![ready]))
+    Some(act("mirror", pool_patch(ctx.world, known), vec![announcement]))
 }
 
 fn to_draining(claim: &NodeClaim) -> Step {

@@ -18,6 +18,7 @@ enum Mess {
     Placeholder(String, String),
     Gone(u8),
     Undrainable,
+    Empty,
     Lost(u8),
 }
 
@@ -52,6 +53,7 @@ fn mess() -> impl Strategy<Value = Mess> {
         (text(), text()).prop_map(|(n, p)| Mess::Placeholder(n, p)),
         (0u8..3).prop_map(Mess::Gone),
         Just(Mess::Undrainable),
+        Just(Mess::Empty),
         (0u8..6).prop_map(Mess::Lost),
     ]
 }
@@ -86,6 +88,7 @@ proptest! {
                 Mess::Gone(0) => { c.claims.remove("old"); }
                 Mess::Gone(_) => { c.nodes.remove("node-old"); }
                 Mess::Undrainable if c.claims.contains_key("old") => c.never_drains("old"),
+                Mess::Empty => c.load.pods = 0,
                 Mess::Lost(0) => c.lost = Some(Ungoverned::NoMatch),
                 _ => {}
             }

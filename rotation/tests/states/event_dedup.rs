@@ -111,6 +111,7 @@ fn each_reason_is_told_where_it_belongs() {
         Reason::FailurePause { until: at(NOW) },
         Reason::DrainUnanchored(text()),
         Reason::NoCandidate,
+        Reason::NothingToMove { claim: text(), until: at(NOW) },
         Reason::AwaitingSurge { claim: text(), why: text(), until: at(NOW) },
         Reason::Draining { claim: text(), since: at(NOW) },
     ];

@@ -7,6 +7,7 @@ mod caches;
 mod called_off;
 mod cluster;
 mod drain_blocked;
+mod empty;
 mod event_dedup;
 mod fallback;
 mod found_by_attack;
