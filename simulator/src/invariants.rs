@@ -167,9 +167,6 @@ pub fn landed(sim: &mut Sim, act: &Act) {
         ("delete-claim", Write::DeleteClaim { name, .. }) => {
             sim.signals.deleted.entry(name.as_str().into()).or_insert(sim.now);
         }
-        ("protect", Write::Patch(patch)) if patch.unschedulable == Some(true) => {
-            sim.cordoned.insert(patch.name.as_str().into(), sim.now);
-        }
         (step, Write::Patch(patch)) if ENDS_ATTEMPT.contains(&step) => attempt_ended(sim, step, &patch.name),
         _ => {}
     }

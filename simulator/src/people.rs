@@ -9,7 +9,7 @@ use noderotation_shared::kind::Kind;
 use noderotation_shared::selection::RotateRequest;
 
 use crate::chance::Source;
-use crate::cluster::with;
+use crate::cluster::{WorkPod, with};
 use crate::event::Event;
 use crate::karpenter;
 use crate::run::Sim;
@@ -299,6 +299,21 @@ fn nonsense(sim: &mut Sim, rng: &mut Rng, claim: &str, pool: &str) {
         let value = if *key == keys::ACTIVE_ROTATION { anchor } else { value };
         sim.tell(|| format!("somebody: {key}={value:?} on NodePool {pool}"));
         sim.cluster.pools.change(pool, |p| p.meta.annotations = with(&p.meta.annotations, key, Some(value)));
+    }
+}
+
+/// A Node is cordoned just when a Deployment of its NodePool rolls out: a Pod comes, which the scheduler may place by what it knew.
+pub fn rolls_out(sim: &mut Sim, node: &str) {
+    let rarity = if sim.has_faults() { 6 } else { 0 };
+    if sim.chance.take(Source::Person, rarity).is_none() {
+        return;
+    }
+    let Some(pool) = sim.cluster.nodes.get(node).map(|node| node.pool.clone()) else { return };
+    let elsewhere = |pod: &&mut WorkPod| pod.pool == pool && pod.node.as_deref().is_some_and(|other| other != node);
+    if let Some(pod) = sim.cluster.pods.values_mut().find(elsewhere) {
+        pod.node = None;
+        sim.tell(|| format!("somebody: a Deployment of NodePool {pool} rolls out"));
+        sim.look_for_work();
     }
 }
 

@@ -19,7 +19,7 @@ use crate::event::Event;
 use crate::faults::Fault;
 use crate::process::{Life, die};
 use crate::run::Sim;
-use crate::{invariants, karpenter};
+use crate::{invariants, karpenter, people};
 
 /// What a request asks for.
 #[derive(Clone, Debug)]
@@ -124,6 +124,12 @@ fn write(sim: &mut Sim, request: &Request, act: &Act) -> Written {
             }
             invariants::landed(sim, act);
             sim.facts.landed(now, act);
+            if let Write::Patch(patch) = &act.write
+                && patch.unschedulable == Some(true)
+            {
+                sim.cordoned.insert(patch.name.as_str().into(), now);
+                people::rolls_out(sim, &patch.name);
+            }
             if let Write::DeleteClaim { name, .. } = &act.write {
                 sim.after(plus(now, SignedDuration::from_millis(500)), Event::Drains(name.as_str().into()));
             }
