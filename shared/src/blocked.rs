@@ -161,7 +161,7 @@ impl fmt::Display for Blocked {
             Self::StaticNodePool => {
                 write!(
                     f,
-                    "spec.replicas is set: a static NodePool cannot surge, so it is not rotated; exclude it by a label, or remove replicas"
+                    "spec.replicas is set: a static NodePool cannot surge, so it is not rotated; exclude it by a label, or let its Pods move to a NodePool without replicas (Karpenter lets nobody remove the field)"
                 )
             }
             Self::FatalFinding(codes, message) => {

@@ -154,7 +154,7 @@ impl fmt::Display for Ineligible {
             Self::InFlight => "its rotation is in progress",
             Self::Expired => "Karpenter has already expired it",
             Self::InBackoff => "its backoff after a failed attempt is not over",
-            Self::OptedOut => "its Node has karpenter.sh/do-not-disrupt: \"true\"",
+            Self::OptedOut => "its Node has karpenter.sh/do-not-disrupt: \"true\", which somebody has set; remove it to let it be rotated",
             Self::NoNode => "it has no Node",
         })
     }

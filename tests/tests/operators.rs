@@ -124,3 +124,51 @@ async fn a_dead_webhook_of_somebody_else_is_told() {
     rig.kubectl(&["delete", "validatingwebhookconfiguration", "theirs"]).unwrap();
     world::rotated(rig, "api", &claim).await.unwrap();
 }
+
+/// Whoever asks for a rotation learns at once that it cannot be, and why (§7).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_cannot_be_met_is_answered_at_once() {
+    let product = Product::install_without_webhook().await.unwrap();
+    let rig = &product.rig;
+    let cases = [
+        ("fatal", node_pool("fatal").expire_after("24h"), "ANonPositive"),
+        // the webhook would refuse a policy that governs it
+        ("static", node_pool("static").replicas(1), "a static NodePool cannot surge"),
+        ("frozen", node_pool("frozen"), "frozen by its operator until 2099-01-01T00:00:00Z"),
+        ("suspended", node_pool("suspended"), "suspend"),
+        ("optedout", node_pool("optedout"), "which somebody has set; remove it"),
+    ];
+    for (name, pool, _) in cases.clone() {
+        pool.apply(rig).unwrap();
+        if name != "static" {
+            deployment(name, name, 1).cpu("1200m").apply(rig).unwrap();
+            world::settled(rig, name, 1).await.unwrap();
+        }
+        let mut policy = world::policy(name);
+        match name {
+            "fatal" => policy["spec"]["maintenanceWindows"][0]["days"] = json!(["Sat"]),
+            "suspended" => policy["spec"]["suspend"] = json!(true),
+            "frozen" => {
+                rig.kubectl(&["annotate", "nodepool", name, "noderotation.io/freeze=2099-01-01T00:00:00Z"]).unwrap();
+            }
+            "optedout" => {
+                let node = world::name(&world::nodes(rig, name).await.unwrap()[0]);
+                rig.kubectl(&["annotate", "node", &node, "karpenter.sh/do-not-disrupt=true"]).unwrap();
+            }
+            _ => {}
+        }
+        rig.apply(&policy).unwrap();
+    }
+    let _controller = product.start_leader().await.unwrap();
+    for (name, _, why) in cases {
+        let claim = rig
+            .wait("its NodeClaim", PATIENCE, async || Ok(world::claims(rig, name).await?.first().map(world::name)))
+            .await
+            .unwrap();
+        world::request(rig, &claim, "now").await.unwrap();
+        let asked = Instant::now();
+        let told = world::event(rig, "RequestNotMet", &claim).await.unwrap();
+        assert!(asked.elapsed() < Duration::from_secs(10), "{name}: {:?}", asked.elapsed());
+        assert!(told.contains(why), "{told}");
+    }
+}

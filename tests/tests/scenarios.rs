@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use noderotation_rig::objects::{budget, deployment, node_pool};
+use noderotation_tests::ask::CLAIMS;
 use noderotation_tests::audit;
 use noderotation_tests::world::{self, PATIENCE};
 use noderotation_tests::write_block::WRITE_BLOCKS;
@@ -605,4 +606,53 @@ async fn a_silent_api_server_ends_the_leader_and_the_rotation_goes_on() {
         .collect();
     assert_eq!(deleted, [claims[0].as_str()]);
     assert_eq!(world::claims(rig, "api").await.unwrap().len(), 1);
+}
+
+/// Karpenter would launch nothing for such a node either (§9.8).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_on_which_nothing_has_to_move_goes_without_a_replacement() {
+    let product = Product::install().await.unwrap();
+    let rig = &product.rig;
+    let mut claims = pool_of(&product, "api", 2).await;
+    rig.kubectl(&["scale", "deployment", "api", "--replicas=0"]).unwrap();
+    world::settled(rig, "api", 0).await.unwrap();
+    rig.apply(&world::policy("api")).unwrap();
+    let _controller = product.start_leader().await.unwrap();
+
+    let (empty, busy) = (claims.remove(0), claims.remove(0));
+    request(&product, &empty).await;
+    world::rotated(rig, "api", &empty).await.unwrap();
+    let told = world::event(rig, "RotationCompleted", "api").await.unwrap();
+    assert!(
+        told.starts_with(&format!("rotated NodeClaim {empty} in ")) && told.ends_with(" (nothing had to move)"),
+        "{told}"
+    );
+    let left: Vec<_> = world::claims(rig, "api").await.unwrap().iter().map(world::name).collect();
+    assert_eq!(left, [busy.clone()], "nothing was launched");
+    let writes = audit::own(rig).unwrap();
+    assert!(writes.iter().all(|write| write.annotation("surge-wait").is_none()));
+    assert!(writes.iter().all(|write| write.resource != "pods"), "{writes:?}");
+
+    // a Pod that comes past the cordon before the deletion
+    request(&product, &busy).await;
+    world::in_state(rig, "api", &busy, "draining").await.unwrap();
+    let claim = rig.get(&format!("{CLAIMS}/{busy}")).await.unwrap();
+    assert!(claim["metadata"]["deletionTimestamp"].is_null());
+    rig.apply(&json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "late", "namespace": "default", "labels": {"app": "late"}},
+        "spec": {
+            "nodeName": claim["status"]["nodeName"],
+            "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1200m"}}}],
+        },
+    }))
+    .unwrap();
+    world::rotated(rig, "api", &busy).await.unwrap();
+    let left = world::claims(rig, "api").await.unwrap();
+    assert!(left.len() == 1 && world::name(&left[0]) != busy, "its replacement was launched first: {left:?}");
+    let paths = audit::own(rig)
+        .unwrap()
+        .iter()
+        .filter_map(|write| write.annotation("surge-path").flatten())
+        .collect::<Vec<_>>();
+    assert_eq!(paths, ["empty", "empty", "provisioned"]);
 }

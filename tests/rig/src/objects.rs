@@ -70,8 +70,14 @@ impl NodePool {
         self
     }
 
-    /// Makes it a static NodePool of this many nodes.
+    /// Makes it a static NodePool of this many nodes. Without an instance type kwok's provider can launch none of them, since
+    /// such a claim requests nothing.
     pub fn replicas(mut self, nodes: u32) -> Self {
+        let instance_type =
+            json!({"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["rig-small"]});
+        if let Some(requirements) = self.0["spec"]["template"]["spec"]["requirements"].as_array_mut() {
+            requirements.push(instance_type);
+        }
         self.0["spec"]["replicas"] = nodes.into();
         self.limits(json!({"nodes": nodes.to_string()}))
     }
