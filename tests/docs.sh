@@ -32,10 +32,9 @@ done < <(grep -oE '`[a-z0-9]+(_[a-z0-9]+)+(_?…)?`' docs/map.md | tr -d '`' | s
 # every alert leads to a part of the page that its runbook_url names
 rule=charts/noderotation/templates/prometheusrule.yaml
 while IFS= read -r alert; do
-  grep -qxF "## $alert" docs/troubleshooting.md || { echo "docs: docs/troubleshooting.md has no part for the alert $alert" >&2; failed=1; }
-  grep -qF "#${alert,,}\"" "$rule" || { echo "docs: the alert $alert has no runbook_url of its own" >&2; failed=1; }
-done < <(grep -oE 'alert: [A-Za-z]+' "$rule" | cut -d' ' -f2)
-[[ $(grep -c 'alert: ' "$rule") == $(grep -c '^ *description: ' "$rule") ]] || { echo "docs: not every alert has a description" >&2; failed=1; }
+  grep -qxF "## NodeRotation${alert^}" docs/troubleshooting.md || { echo "docs: docs/troubleshooting.md has no part for the alert NodeRotation${alert^}" >&2; failed=1; }
+done < <(grep -oP '"name" "\K[A-Za-z]+' "$rule")
+[[ $(grep -c '"name" "' "$rule") == $(grep -c '"description" "' "$rule") ]] || { echo "docs: not every alert has a description" >&2; failed=1; }
 
 bash simulator/faults/run.sh --check || failed=1
 exit $failed

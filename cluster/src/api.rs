@@ -195,6 +195,13 @@ impl Api {
         self.write("patch", object.kind.plural(), request).await
     }
 
+    /// Asks what would become of a merge patch. Nothing is stored.
+    pub async fn try_patch(&self, object: ObjectRef<'_>, body: &Value) -> Outcome {
+        let params = PatchParams { dry_run: true, ..PatchParams::default() };
+        let request = collection(object.kind, object.namespace).patch(object.name, &params, &Patch::Merge(body));
+        self.write("patch", object.kind.plural(), request).await
+    }
+
     /// Sends a merge patch to the status subresource of a RotationPolicy.
     pub async fn patch_policy_status(&self, name: &str, body: &Value) -> Outcome {
         let collection = collection(Kind::RotationPolicy, None);

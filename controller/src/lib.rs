@@ -37,4 +37,5 @@ pub mod run;
 pub mod schema;
 pub mod status;
 pub mod sweep;
+pub mod trial_write;
 pub mod watch;

@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::reconcile::Reconciler;
 use crate::watch::Caches;
-use crate::{preflight, schema, status, sweep};
+use crate::{preflight, schema, status, sweep, trial_write};
 use noderotation_cluster::api::Api;
 use noderotation_cluster::objects::Cached;
 use noderotation_cluster::watch::EventHandler;
@@ -133,11 +133,11 @@ async fn lead_on(
             annotations: args.placeholder_annotations.clone(),
         }),
         metrics: metrics.clone(),
-        recorder,
+        recorder: recorder.clone(),
         event_dedup: Mutex::new(told_before(&caches)),
         stop: stop.clone(),
     });
-    schema::look(&api, &caches).await;
+    tokio::join!(schema::look(&api, &caches), trial_write::try_write(&api, &caches, &recorder));
     sweep::sweep(&reconciler).await;
     let mut workers: JoinSet<()> = JoinSet::new();
     for _ in 0..args.workers {

@@ -206,7 +206,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// One pool with one old node, always in its window; a worker that waits for a trigger.
+    /// One pool with one old node, on which a Pod runs, always in its window; a worker that waits for a trigger.
     async fn start(faults: Vec<Fault>) -> Self {
         let scene = Self::prepare(faults).await;
         tokio::spawn(scene.reconciler.clone().work());
@@ -227,6 +227,13 @@ impl Scene {
             json!({
                 "metadata": {"name": "node-old", "uid": "uid-node", "labels": labels, "annotations": {}}, "spec": {},
                 "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+            }),
+        );
+        server.put(
+            "/api/v1/namespaces/shop/pods/web-0",
+            json!({
+                "metadata": {"name": "web-0", "namespace": "shop"}, "spec": {"nodeName": "node-old", "containers": []},
+                "status": {"phase": "Running"},
             }),
         );
         let server = Arc::new(Mutex::new(server));

@@ -30,11 +30,13 @@ pub struct Write {
     pub body: Value,
 }
 
-/// All writes so far but those of leases, which are renewed all the time; oldest first. An error where the rig keeps no audit
-/// log.
+/// All writes so far but dry runs, and those of leases, which are renewed all the time; oldest first. An error where the rig
+/// keeps no audit log.
 pub fn writes(rig: &Rig) -> anyhow::Result<Vec<Write>> {
     let is_left_out = |event: &Value| {
-        matches!(event["verb"].as_str(), Some("get" | "list" | "watch")) || event["objectRef"]["resource"] == "leases"
+        matches!(event["verb"].as_str(), Some("get" | "list" | "watch"))
+            || event["objectRef"]["resource"] == "leases"
+            || event["requestURI"].as_str().is_some_and(|uri| uri.contains("dryRun=All"))
     };
     let events = rig.audit()?;
     let answered = events.iter().filter(|e| e["stage"] == "ResponseComplete" && !is_left_out(e));

@@ -1,13 +1,17 @@
 //! What an operator sees and can do while a rotation is under way: Events where people look, and a way to say stop (§7, §11, §13).
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use noderotation_rig::Rig;
+use noderotation_cluster::api::{Api, Outcome};
 use noderotation_rig::objects::{budget, deployment, node_pool};
+use noderotation_rig::{Options, Rig};
 use noderotation_shared::keys;
+use noderotation_shared::kind::Kind;
 use noderotation_tests::ask::CLAIMS;
-use noderotation_tests::product::{ACCOUNT, NAMESPACE};
+use noderotation_tests::audit;
+use noderotation_tests::product::{ACCOUNT, NAMESPACE, chart};
 use noderotation_tests::world::{self, PATIENCE};
 use noderotation_tests::{Controller, Product};
 use serde_json::json;
@@ -171,4 +175,41 @@ async fn a_request_that_cannot_be_met_is_answered_at_once() {
         assert!(asked.elapsed() < Duration::from_secs(10), "{name}: {:?}", asked.elapsed());
         assert!(told.contains(why), "{told}");
     }
+}
+
+/// Its guard lets only its own controller write: the one that was here before says so when it begins to lead, not in the night
+/// in which the first node is due.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_release_is_told_at_the_start() {
+    let rig = Rig::start(Options { bare: true, audit: true, ..Options::default() }).await.unwrap();
+    rig.install_karpenter_kinds().unwrap();
+    let product = Product::install_bare(rig).unwrap();
+    let rig = &product.rig;
+    rig.apply(&json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "api"},
+        "spec": {"template": {"spec": {"nodeClassRef": {"group": "x.example", "kind": "X", "name": "x"}, "requirements": []}}},
+    }))
+    .unwrap();
+    let mut first = product.start_leader().await.unwrap();
+    first.stop().unwrap();
+    assert_eq!(world::events(rig, "WriteRefused", "api").await.unwrap(), [""; 0]);
+
+    let values = "webhook.enabled=false,guardPolicy.enabled=true,crds.enabled=false,fullnameOverride=other";
+    rig.helm(&["install", "other", &chart(), "--namespace", "other", "--create-namespace", "--set", values]).unwrap();
+    let api = Api::new(product.controller_client().await.unwrap(), 100, 100, Arc::default());
+    let body = json!({"metadata": {"annotations": {keys::WINDOW_OPENED_AT: "2026-12-01T00:00:00Z"}}});
+    rig.wait("the other guard", PATIENCE, async || {
+        let outcome = api.try_patch(Kind::NodePool.named("api"), &body).await;
+        Ok(matches!(outcome, Outcome::Rejected(_)).then_some(()))
+    })
+    .await
+    .unwrap();
+
+    let _controller = product.start_leader().await.unwrap();
+    let told = world::event(rig, "WriteRefused", "api").await.unwrap();
+    assert!(told.contains("ValidatingAdmissionPolicy 'other-guard-karpenter'"), "{told}");
+    assert!(told.ends_with("; is a second release of the chart installed, or was one left behind?"), "{told}");
+    let pool = world::pool(rig, "api").await.unwrap();
+    assert_eq!(world::annotation(&pool, keys::WINDOW_OPENED_AT), None, "a trial stores nothing");
+    assert_eq!(audit::rotation(rig).unwrap().len(), 0, "{:?}", audit::rotation(rig).unwrap());
 }

@@ -303,7 +303,20 @@ spec: {policyName: {{ .name }}, validationActions: [Deny]}
   - ports: [{port: 53, protocol: UDP}, {port: 53}]
 {{- end }}
 
-{{/* The labels of every alert. */}}
-{{- define "noderotation.alertLabels" -}}
-{{- toYaml (merge (dict "severity" .Values.prometheusRule.severity) .Values.prometheusRule.alertLabels) }}
+{{- /* One alert: root, name, expr, summary, description. What the values say of it is under its name without NodeRotation. */}}
+{{- define "noderotation.alert" -}}
+{{- $rule := .root.Values.prometheusRule }}
+{{- $alert := index $rule.alerts .name }}
+{{- if $alert.enabled }}
+- alert: NodeRotation{{ .name | title }}
+  expr: {{ .expr }}
+  {{- with $alert.for }}
+  for: {{ . }}
+  {{- end }}
+  labels: {{- toYaml (merge (dict "severity" ($alert.severity | default $rule.severity)) $rule.alertLabels) | nindent 4 }}
+  annotations:
+    summary: {{ .summary | quote }}
+    description: {{ .description | quote }}
+    runbook_url: {{ printf "%s#noderotation%s" $rule.runbookUrl (lower .name) | quote }}
+{{- end }}
 {{- end }}
