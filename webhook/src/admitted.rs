@@ -205,3 +205,83 @@ impl Admitted {
         matter.into_iter().map(|(key, _)| key.clone()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use noderotation_shared::governance::ParsedPolicy;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn selector(selector: &Value) -> PoolSelector {
+        ParsedPolicy::selector_of(&json!({"nodePoolSelector": selector})).unwrap()
+    }
+
+    fn own() -> Concern {
+        Concern { selectors: vec![selector(&json!({"matchLabels": {"w": "api"}}))], ..Concern::default() }
+    }
+
+    fn that_matter(admitted: &Admitted, concern: &Concern) -> Vec<String> {
+        let matter = admitted.that_matter(concern, |_, _| None, |_| false);
+        matter.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// 4 KiB of keys and values are kept, and are known not to matter; one byte more could be anything.
+    #[test]
+    fn what_is_too_large_to_be_kept_could_be_anything() {
+        let pool_with = |bytes: usize| {
+            let mut admitted = Admitted::default();
+            let labels = labels(&[("k", &"x".repeat(bytes - 1))]);
+            admitted.remember(Kind::NodePool, "large", Version::Labels(&labels));
+            that_matter(&admitted, &own()).len()
+        };
+        assert_eq!((pool_with(4_096), pool_with(4_097)), (0, 1));
+        let policy_with = |key: &str| {
+            let mut admitted = Admitted::default();
+            let values: Vec<String> = (0..64).map(|n| format!("{n:0>63}")).collect();
+            let large = selector(&json!({"matchExpressions": [
+                {"key": key, "operator": "In", "values": values}, {"key": "w", "operator": "In", "values": ["b"]},
+            ]}));
+            admitted.remember(Kind::RotationPolicy, "large", Version::Selector(&large));
+            (large.bytes(), that_matter(&admitted, &own()).len())
+        };
+        // 64 × 63 bytes of values, the key, and two for `w: b`
+        let (kept, too_large) = ("k".repeat(62), "k".repeat(63));
+        assert_eq!((policy_with(&kept), policy_with(&too_large)), ((4_096, 0), (4_097, 1)));
+    }
+
+    #[test]
+    fn what_could_be_anything_matters_to_whatever_it_could_be_of() {
+        let none = |_: &PoolSelector| false;
+        let regards = |concern: &Concern, kind, name: &str| concern.regards(kind, name, Version::Anything, none);
+        let of_pool = Concern { labels: vec![labels(&[("w", "api")])], ..Concern::default() };
+        let named = Concern { pool: Some("api".into()), ..Concern::default() };
+        let of_policy = Concern { policy: Some("own".into()), ..own() };
+        for (concern, policy, pool, other_pool) in
+            [(&own(), true, true, true), (&of_pool, true, false, false), (&named, false, true, false)]
+        {
+            assert_eq!(regards(concern, Kind::RotationPolicy, "p"), policy, "{concern:?}");
+            assert_eq!(regards(concern, Kind::NodePool, "api"), pool, "{concern:?}");
+            assert_eq!(regards(concern, Kind::NodePool, "web"), other_pool, "{concern:?}");
+        }
+        assert!(!regards(&of_policy, Kind::RotationPolicy, "own"), "the review itself says what it is");
+    }
+
+    /// A more specific policy wins the NodePools that both select: it matters where there is one, stored or not.
+    #[test]
+    fn a_more_specific_policy_matters_where_a_pool_that_was_admitted_has_both() {
+        let mut admitted = Admitted::default();
+        let special = selector(&json!({"matchLabels": {"w": "api", "team": "a"}}));
+        admitted.remember(Kind::RotationPolicy, "special", Version::Selector(&special));
+        assert_eq!(that_matter(&admitted, &own()), [""; 0]);
+        let both = labels(&[("w", "api"), ("team", "a")]);
+        admitted.remember(Kind::NodePool, "new", Version::Labels(&both));
+        let mut matter = that_matter(&admitted, &own());
+        matter.sort();
+        assert_eq!(matter, ["new", "special"]);
+    }
+}

@@ -148,6 +148,12 @@ mod tests {
         Args::parse_from(["x"]).check().unwrap();
         assert!(Args::parse_from(["x", "--authority-lifetime", "2161h"]).check().is_err());
         assert!(Args::parse_from(["x", "--propagation", "2160h"]).check().is_err());
+        // three times is enough
+        Args::parse_from(["x", "--authority-lifetime", "6480h", "--propagation", "720h"]).check().unwrap();
+        assert!(Args::parse_from(["x", "--authority-lifetime", "6479h"]).check().is_err());
+        assert!(Args::parse_from(["x", "--propagation", "721h"]).check().is_err());
+        let pools = |word: &str| Args::parse_from(["x", "--static-pools", word]).static_pools.into();
+        assert_eq!((pools("deny"), pools("warn")), (StaticPools::Deny, StaticPools::Warn));
         assert!(
             Args::try_parse_from(["x", "--default-timezone", "JST"]).unwrap_err().to_string().contains("Asia/Tokyo")
         );

@@ -154,6 +154,32 @@ mod tests {
         assert_eq!(waits(&room, LARGEST_BODY).await, Duration::ZERO, "whoever goes away gives its room back");
     }
 
+    /// The time for a body is its sender's: what it waits for room is added to it.
+    #[tokio::test(start_paused = true)]
+    async fn waiting_for_room_takes_nothing_of_the_time_to_send() {
+        let room = Arc::new(Room::default());
+        let mut tasks = tokio::task::JoinSet::new();
+        for n in 0..60 {
+            let room = room.clone();
+            tasks.spawn(async move {
+                room.read(body(LARGEST_BODY - 8 * 1024, false), None, peer(n % 2), &LIMITS).await.err()
+            });
+        }
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        let began = Instant::now();
+        let chunk = |size: usize| Ok::<_, std::io::Error>(Bytes::from(vec![b' '; size]));
+        let rest = stream::once(async move {
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            chunk(8 * 1024)
+        });
+        let slow = Body::from_stream(stream::iter([chunk(2 * SMALL)]).chain(rest));
+        let held = room.read(slow, None, peer(200), &LIMITS).await.unwrap();
+        assert_eq!(held.bytes.len(), 2 * SMALL + 8 * 1024);
+        assert_eq!(began.elapsed(), LIMITS.body + Duration::from_millis(400));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_body_is_at_most_as_large_as_the_limit() {
         let room = Room::default();

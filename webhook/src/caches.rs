@@ -416,12 +416,84 @@ mod tests {
         assert!(caches.is_settled());
     }
 
+    fn pool_json(name: &str, version: u32, w: &str) -> String {
+        format!(
+            r#"{{"metadata":{{"name":"{name}","uid":"uid-{name}","resourceVersion":"{version}","labels":{{"w":"{w}"}}}},"spec":{{}}}}"#
+        )
+    }
+
+    fn pool(name: &str, version: u32, w: &str) -> PoolObject {
+        PoolObject::read(&pool_json(name, version, w)).unwrap()
+    }
+
+    /// As policies are.
+    #[tokio::test(start_paused = true)]
+    async fn a_pool_that_was_admitted_is_read_until_it_is_known() {
+        let caches = Caches::default();
+        assert_eq!(caches.uid(Kind::NodePool, "b"), None);
+        caches.remember_pool(&pool("b", 0, "x").proposed);
+        assert!(caches.pool("b").is_none() && !caches.is_settled());
+        assert_eq!((unsettled(&caches, "x"), unsettled(&caches, "y")), (vec!["b".to_owned()], Vec::new()));
+        caches.observe(Kind::NodePool, "b", None, Some(&pool_json("b", 2, "x"))).unwrap();
+        assert!(caches.is_settled(), "it is news");
+        assert_eq!(caches.pool("b").unwrap().labels["w"], "x");
+        assert_eq!(caches.uid(Kind::NodePool, "b").as_deref(), Some("uid-b"));
+        assert_eq!(caches.uid(Kind::RotationPolicy, "b"), None);
+
+        // its labels change: what is stored still matters to x
+        caches.remember_pool(&pool("b", 0, "y").proposed);
+        assert_eq!((unsettled(&caches, "x"), unsettled(&caches, "y")), (vec!["b".to_owned()], vec!["b".to_owned()]));
+        caches.observe(Kind::NodePool, "b", Some("uid-b"), Some(&pool_json("b", 2, "x"))).unwrap();
+        assert!(!caches.is_settled(), "this is what was known before: the change may be on the way");
+        caches.observe(Kind::NodePool, "b", Some("uid-b"), None).unwrap();
+        assert!(caches.is_settled() && caches.pool("b").is_none(), "it is gone");
+
+        // nothing else is judged by
+        caches.remember_pool(&pool("b", 0, "x").proposed);
+        caches.observe(Kind::Node, "b", None, None).unwrap();
+        assert!(!caches.is_settled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_watches_no_longer_show_is_gone() {
+        let caches = Caches::default();
+        let names_of_pools = |caches: &Caches| ["a", "b"].map(|name| caches.pool(name).is_some());
+        let fill = |caches: &Caches| {
+            caches.apply(policy("a", 1, "x"));
+            caches.apply(policy("b", 1, "y"));
+            caches.apply(pool("a", 1, "x"));
+            caches.apply(pool("b", 1, "y"));
+        };
+        fill(&caches);
+        caches.delete(&policy("a", 2, "x"));
+        assert_eq!((names(&caches), names_of_pools(&caches)), (vec!["b".to_owned()], [true, true]));
+        caches.delete(&pool("a", 2, "x"));
+        assert_eq!(names_of_pools(&caches), [false, true]);
+
+        let caches = Caches::default();
+        let is_synced = async || tokio::time::timeout(Duration::from_secs(1), caches.wait_synced()).await.is_ok();
+        fill(&caches);
+        assert!(!is_synced().await);
+        EventHandler::<PolicyObject>::init_done(&caches, &HashSet::from(["a".into()]));
+        assert_eq!(names(&caches), ["a"], "the list has no other");
+        assert!(!is_synced().await, "NodePools are missing");
+        EventHandler::<PoolObject>::init_done(&caches, &HashSet::from(["uid-b".into()]));
+        assert_eq!(names_of_pools(&caches), [false, true]);
+        assert!(is_synced().await);
+        let other_way_round = Caches::default();
+        EventHandler::<PoolObject>::init_done(&other_way_round, &HashSet::new());
+        let waiting = tokio::time::timeout(Duration::from_secs(1), other_way_round.wait_synced());
+        assert!(waiting.await.is_err(), "policies are missing");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn silence_is_told() {
         let caches = Caches::default();
         caches.fresh.touch(Kind::NodePool);
         assert_eq!(caches.staleness(), None);
-        tokio::time::advance(STALE_AFTER + Duration::from_secs(120)).await;
+        tokio::time::advance(STALE_AFTER).await;
+        assert_eq!(caches.staleness(), None);
+        tokio::time::advance(Duration::from_secs(120)).await;
         assert!(caches.staleness().unwrap().contains("no event of nodepools for 7 minutes"));
     }
 }

@@ -398,4 +398,17 @@ mod tests {
         drop((api_server, busy, another, last));
         assert!(open.table.lock().open.is_empty());
     }
+
+    #[tokio::test]
+    async fn a_peer_with_one_connection_keeps_it_beside_one_with_many() {
+        let open = Arc::new(OpenConnections { most: 4, table: Mutex::default() });
+        let idle = |n: u8| {
+            let (progress, phase) = watch::channel((Phase::Idle, Instant::now()));
+            (open.admit(IpAddr::from([10, 0, 0, n]), phase).unwrap(), progress)
+        };
+        let (single, many) = (idle(9), [idle(1), idle(1), idle(1)]);
+        let _next = idle(5);
+        assert!(!single.0.given_away.is_cancelled());
+        assert_eq!(many.map(|connection| connection.0.given_away.is_cancelled()), [true, false, false], "the oldest");
+    }
 }

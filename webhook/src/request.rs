@@ -250,6 +250,27 @@ mod tests {
         assert!(has_more_values_than(7, text) && !has_more_values_than(10, text));
         assert!(!has_more_values_than(2, &format!("[\"{}\"]", ",".repeat(1_000))));
         assert!(has_more_values_than(1_000, &format!("[{}0]", "0,".repeat(1_000))));
+        // exactly: itself, and one after each comma and bracket outside of strings; a quote that is escaped ends no string
+        for (values, text) in [
+            (1, "7"),
+            (2, "[7]"),
+            (3, "[7,8]"),
+            (2, r#"["a,b"]"#),
+            (2, r#"["a\",b,c"]"#),
+            (3, r#"["a\\","b,c"]"#),
+            (2, r#"["\\,"]"#),
+        ] {
+            assert!(!has_more_values_than(values, text) && has_more_values_than(values - 1, text), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_largest_object_is_still_read() {
+        let read = |bytes: usize| {
+            let text = format!("\"{}\"", "x".repeat(bytes - 2));
+            Object::read(Some(&RawValue::from_string(text).unwrap()), "object").is_ok()
+        };
+        assert_eq!((read(768 * 1024), read(768 * 1024 + 1)), (true, false));
     }
 
     fn malformed(body: &str) -> String {
@@ -274,6 +295,7 @@ mod tests {
             (format!(r#"{{{head},"request":{{"uid":"u","userInfo":7}}}}"#), "answerable: u"),
             (format!(r#"{{{head},"request":{{"uid":"u","operation":null}}}}"#), "answerable: u"),
             (format!(r#"{{{head},"request":{{"uid":""}}}}"#), "unreadable"),
+            (format!(r#"{{{head},"request":{{"uid":"","userInfo":7}}}}"#), "unreadable"),
             (format!(r#"{{{head},"request":{{"uid":7}}}}"#), "unreadable"),
             (format!(r#"{{{head},"request":{{"uid":"u"}}"#), "unreadable"),
             (format!("{{{head}}}"), "unreadable"),

@@ -197,6 +197,67 @@ async fn every_malformed_request_gets_a_bounded_answer() {
     tokio::time::timeout(PATIENCE, server.serving.closed()).await.unwrap();
 }
 
+/// A client that is not told so by TLS must take the end of a connection for an attack.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_connection_is_told_by_tls() {
+    let server = Server::start(Limits::default()).await;
+    let mut stream = server.connect().await;
+    let request = format!("POST {POLICIES} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 400 "));
+}
+
+/// The API server gets its verdict although this replica is being taken away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_waits_for_the_request_that_has_begun() {
+    let server = Server::start(Limits::default()).await;
+    let good = review("rotationpolicies", "CREATE", &policy("x", &json!({"w": "x"})), &Value::Null).to_string();
+    let head = format!(
+        "POST {POLICIES} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        good.len()
+    );
+    let mut stream = server.connect().await;
+    let (first, rest) = good.split_at(10);
+    stream.write_all(&[head.as_bytes(), first.as_bytes()].concat()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await; // it has arrived
+    server.serving.close();
+    assert!(tokio::time::timeout(Duration::from_millis(100), server.serving.closed()).await.is_err());
+    stream.write_all(rest.as_bytes()).await.unwrap();
+    assert_eq!(answer(&mut stream).await.0, 200);
+    tokio::time::timeout(PATIENCE, server.serving.closed()).await.unwrap();
+}
+
+/// What was answered is counted, by what Kubernetes knows as operations.
+#[tokio::test(flavor = "multi_thread")]
+async fn reviews_are_counted_and_an_answer_has_only_what_it_needs() {
+    let server = Server::start(Limits::default()).await;
+    let object = policy("x", &json!({"w": "x"}));
+    let (_, body) =
+        server.post(POLICIES, JSON, &review("rotationpolicies", "CREATE", &object, &Value::Null).to_string()).await;
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(answer["response"], json!({"uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "allowed": true}));
+    for n in 0..3 {
+        server
+            .post(
+                POLICIES,
+                JSON,
+                &review("rotationpolicies", &format!("MADE-UP-{n}"), &object, &Value::Null).to_string(),
+            )
+            .await;
+    }
+    let page = server.metrics.render();
+    let count = |operation: &str| {
+        let series = format!(
+            r#"noderotation_admission_requests_total{{webhook="validate/rotationpolicies",operation="{operation}",verdict="allowed"}} "#
+        );
+        page.lines().find_map(|line| line.strip_prefix(series.as_str()).map(str::to_owned))
+    };
+    assert_eq!((count("CREATE").as_deref(), count("other").as_deref()), (Some("1"), Some("3")), "{page}");
+    assert!(page.contains("noderotation_admission_duration_seconds_count 4"), "{page}");
+}
+
 /// Unfinished bodies take nothing from anybody: a review is answered while all of them are still under way.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_slow_bodies_keep_nobody_waiting() {
