@@ -182,3 +182,11 @@ fn start_certificate(
     });
     Some(manager)
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn instants_are_seconds_since_1970() {
+        assert_eq!(super::seconds("2026-12-01T00:00:00Z".parse().unwrap()).to_bits(), 1_796_083_200_f64.to_bits());
+    }
+}

@@ -165,3 +165,57 @@ fn log(endpoint: Endpoint, request: &AdmissionRequest<'_>, response: &AdmissionR
         None => tracing::debug!(endpoint, name, user, dry_run, "allowed a request"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What the log says of an answer, at the level that is set by default.
+    fn logged(response: &AdmissionResponse) -> String {
+        let review = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","name":"api","dryRun":true,"userInfo":{"username":"jane"}}}"#;
+        let request = AdmissionRequest::read(review.as_bytes()).unwrap();
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .with_max_level(tracing::Level::INFO)
+            .with_ansi(false)
+            .without_time()
+            .with_target(false)
+            .finish();
+        tracing::subscriber::with_default(subscriber, || log(Endpoint::Guard, &request, response));
+        String::from_utf8(lines.0.lock().clone()).unwrap()
+    }
+
+    /// Who was refused, and who has broken the glass, can be read in the log; what is ordinary only at a lower level.
+    #[test]
+    fn refusals_and_broken_glass_are_logged() {
+        let about = r#"endpoint="/guard/annotations" name="api" user="jane" dry_run=true"#;
+        let refused = logged(&AdmissionResponse::forbidden("no"));
+        assert_eq!(refused, format!(" INFO refused a request {about} reason=\"no\"\n"));
+        let audit = [("break-glass".to_owned(), "x".to_owned())].into();
+        let broken = logged(&AdmissionResponse { audit, ..AdmissionResponse::allowed() });
+        assert_eq!(
+            broken,
+            format!(" WARN allowed a change of guarded keys {about} audit={{\"break-glass\": \"x\"}}\n")
+        );
+        assert_eq!(logged(&AdmissionResponse::allowed()), "");
+    }
+}
