@@ -215,3 +215,35 @@ pub fn announce(metrics: &Metrics, recorder: &Recorder, pool: &NodePool, announc
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+    use noderotation_shared::objects::{Meta, RotationMode};
+
+    use super::*;
+
+    /// The Event of a completed rotation: how long it took, as far as that is known, and how.
+    #[test]
+    fn a_completed_rotation_says_how_long_it_took_and_how() {
+        let pool = NodePool { meta: Meta { name: "api".into(), ..Meta::default() }, ..NodePool::default() };
+        let told = |mode, surge_path, surge_wait: Option<i64>, drain: Option<i64>| {
+            let (recorder, mut events) = Recorder::new();
+            let seconds = |length: Option<i64>| length.map(SignedDuration::from_secs);
+            let claim = ClaimId::gone("old");
+            let (surge_wait, drain) = (seconds(surge_wait), seconds(drain));
+            let completed = Announcement::Completed { claim, mode, surge_path, surge_wait, drain };
+            announce(&Metrics::new(), &recorder, &pool, &completed);
+            events.try_recv().unwrap().note
+        };
+        let (surge, fallback) = (RotationMode::Surge, RotationMode::ForcefulFallback);
+        let provisioned = Some(SurgePath::Provisioned);
+        assert_eq!(told(surge, provisioned, Some(60), Some(30)), "rotated NodeClaim old in 1m30s (surge)");
+        assert_eq!(told(surge, provisioned, Some(60), None), "rotated NodeClaim old (surge)");
+        assert_eq!(told(fallback, None, None, Some(30)), "rotated NodeClaim old in 30s (forceful-fallback)");
+        assert_eq!(
+            told(surge, Some(SurgePath::Empty), None, Some(30)),
+            "rotated NodeClaim old in 30s (nothing had to move)"
+        );
+    }
+}

@@ -49,3 +49,29 @@ impl Caches {
         Some(object)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// The next pass begins with what the last one has written, whatever the watch tells.
+    #[test]
+    fn the_answer_to_a_write_is_cached_where_it_holds_the_object() {
+        let caches = Caches::new(Arc::default(), Arc::default());
+        let pool = |name: &str, version: u32| {
+            format!(r#"{{"metadata":{{"name":"{name}","uid":"u","resourceVersion":"{version}"}},"spec":{{}}}}"#)
+        };
+        caches.apply(NodePool::read(&pool("api", 1)).unwrap());
+        let known = NodePool::read(&pool("api", 1)).unwrap();
+        let patch = Write::Patch(noderotation_rotation::patch::Patch::new(Kind::NodePool, &known.meta, []));
+        let version = |caches: &Caches| caches.lock().pool("api").unwrap().meta.version.to_string();
+        for other in [r#"{"kind":"Status","status":"Success"}"#.to_owned(), pool("web", 2), String::new()] {
+            assert!(caches.take_in(&patch, &other).is_none(), "{other}");
+            assert_eq!(version(&caches), "1", "{other}");
+        }
+        let Some(ApiObject::NodePool(taken)) = caches.take_in(&patch, &pool("api", 2)) else { panic!("not taken in") };
+        assert_eq!((&*taken.meta.version, version(&caches).as_str()), ("2", "2"));
+    }
+}

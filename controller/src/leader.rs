@@ -269,3 +269,35 @@ fn as_read(lease: &Value) -> Lease {
         duration: lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_u64).map(Duration::from_secs),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_term_is_over_at_its_end() {
+        let term = Term::until(Instant::now() + Duration::from_secs(1));
+        tokio::time::advance(Duration::from_millis(999)).await;
+        assert!(term.check().is_ok());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(term.check().is_err());
+    }
+
+    #[test]
+    fn a_lease_says_since_when_and_how_often_it_changed_hands() {
+        let none = json!({"metadata": {"name": "x"}});
+        let first = lease(&none, "a", Duration::from_secs(15));
+        assert_eq!(first["metadata"], none["metadata"]);
+        let spec = &first["spec"];
+        assert_eq!((&spec["holderIdentity"], &spec["leaseDurationSeconds"]), (&json!("a"), &json!(15)));
+        assert_eq!((&spec["leaseTransitions"], &spec["acquireTime"]), (&json!(1), &spec["renewTime"]));
+        let old = json!({"spec": {"holderIdentity": "a", "acquireTime": "2026-01-01T00:00:00.000000Z", "leaseTransitions": 7}});
+        let change = |holder: &str| {
+            let spec = lease(&old, holder, Duration::from_secs(1))["spec"].take();
+            (spec["leaseTransitions"].as_i64().unwrap(), spec["acquireTime"] == "2026-01-01T00:00:00.000000Z")
+        };
+        assert_eq!(change("a"), (7, true), "a renewal");
+        assert_eq!(change("b"), (8, false), "another holder");
+        assert_eq!(change(""), (7, true), "given up");
+    }
+}

@@ -434,6 +434,40 @@ mod tests {
         assert!(!metrics.render().contains("noderotation_lead_time_seconds{"));
     }
 
+    /// What each loop and each pass counts and measures.
+    #[test]
+    fn loops_and_passes_are_measured() {
+        let metrics = Metrics::new();
+        let queue = Arc::new(Queue::default());
+        metrics.observe_loops(queue.clone(), Arc::default());
+        metrics.fallback("api");
+        metrics.missed("api");
+        metrics.reconciled("success", Duration::from_millis(10));
+        metrics.waited("rotation", Duration::from_millis(20));
+        metrics.woke_late(Duration::from_millis(30));
+        metrics.retried("rotation");
+        metrics.wrote("anchor", "applied");
+        metrics.set_leader(true);
+        queue.trigger("api");
+        let page = metrics.render();
+        for line in [
+            "noderotation_forceful_fallback_total{nodepool=\"api\"} 1",
+            "noderotation_window_missed_total{nodepool=\"api\"} 1",
+            "noderotation_reconcile_total{result=\"success\"} 1",
+            "noderotation_reconcile_duration_seconds_sum 0.01",
+            "noderotation_queue_wait_seconds_sum{loop=\"rotation\"} 0.02",
+            "noderotation_wakeup_lateness_seconds_sum 0.03",
+            "noderotation_retries_total{loop=\"rotation\"} 1",
+            "noderotation_write_outcomes_total{step=\"anchor\",outcome=\"applied\"} 1",
+            "noderotation_leader 1",
+            "noderotation_queue_depth{loop=\"rotation\"} 1",
+        ] {
+            assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
+        }
+        metrics.set_leader(false);
+        assert!(metrics.render().contains("noderotation_leader 0\n"));
+    }
+
     /// One series for each node that comes due at all, behind a flag.
     #[test]
     fn when_each_node_comes_due_is_shown_on_request() {

@@ -24,6 +24,7 @@ const TIMING: Timing = Timing {
 };
 
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 struct Server {
     lease: Option<Value>,
     version: u64,
@@ -31,7 +32,13 @@ struct Server {
     refuses: bool,
     /// Somebody else renews before the next write lands.
     is_overtaken: bool,
+    /// Answers every read with 500.
+    is_unreadable: bool,
+    /// Watches end at once, without an event.
+    ends_watches: bool,
     writes: usize,
+    reads: usize,
+    created: usize,
 }
 
 impl Server {
@@ -54,7 +61,10 @@ impl Server {
     }
 
     fn answer(&mut self, method: &str, body: Value) -> (u16, Value) {
+        self.reads += usize::from(method == "GET");
+        self.created += usize::from(method == "POST");
         match (method, self.lease.clone()) {
+            ("GET", _) if self.is_unreadable => (500, status(500, "Scripted")),
             ("GET", None) => (404, status(404, "Scripted")),
             ("GET", Some(lease)) => (200, lease),
             _ if self.refuses => (500, status(500, "Scripted")),
@@ -80,17 +90,43 @@ impl Server {
 async fn answer(State(server): State<Arc<Mutex<Server>>>, request: Request) -> Response {
     let method = request.method().to_string();
     if request.uri().query().unwrap_or_default().contains("watch=true") {
-        return std::future::pending().await; // nothing happens
+        return watched(&server).await;
     }
     let body = body_of(request).await;
     let (code, answer) = server.lock().unwrap().answer(&method, body);
     response(code, answer.to_string())
 }
 
+/// The next change of the lease, on a line of its own.
+async fn watched(server: &Arc<Mutex<Server>>) -> Response {
+    let (before, ends) = {
+        let server = server.lock().unwrap();
+        (server.version, server.ends_watches)
+    };
+    if ends {
+        return response(200, String::new());
+    }
+    loop {
+        {
+            let server = server.lock().unwrap();
+            if server.version > before {
+                return response(200, format!("{}\n", json!({"type": "MODIFIED", "object": server.lease})));
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 async fn candidate(server: &Arc<Mutex<Server>>) -> Election {
     let routes = Router::new().fallback(answer).with_state(server.clone());
     let api = support::serve(routes, Arc::new(ClientMetrics::default())).await;
     Election::new(&api, "ns", "pod-a", TIMING)
+}
+
+async fn patient_candidate(server: &Arc<Mutex<Server>>, timing: Timing) -> Election {
+    let routes = Router::new().fallback(answer).with_state(server.clone());
+    let api = support::serve(routes, Arc::new(ClientMetrics::default())).await;
+    Election::new(&api, "ns", "pod-a", timing)
 }
 
 #[tokio::test]
@@ -133,5 +169,63 @@ async fn a_lease_is_taken_after_its_duration_has_been_watched_and_only_as_it_was
     timeout(Duration::from_secs(20), election.win()).await.unwrap();
     assert_eq!(server.lock().unwrap().writes, 2, "the first attempt met a renewal");
     assert!(began.elapsed() >= Duration::from_secs(2), "a whole second each: {:?}", began.elapsed());
+    let reads = server.lock().unwrap().reads;
+    assert!(reads <= 8, "it waits for a change and does not ask all the time: {reads} reads");
     assert_eq!(server.lock().unwrap().holder(), election.identity());
+}
+
+/// Nobody has to wait for the end of a lease that was given up.
+#[tokio::test]
+async fn a_lease_that_is_given_up_is_taken_at_once() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let (first, second) = {
+        // neither pauses nor leases are over within the test
+        let timing = Timing { duration: Duration::from_secs(60), retry_period: Duration::from_secs(20), ..TIMING };
+        (patient_candidate(&server, timing).await, patient_candidate(&server, timing).await)
+    };
+    let term = first.win().await;
+    {
+        let lease = server.lock().unwrap().lease.clone().unwrap();
+        assert_eq!(
+            (&lease["spec"]["holderIdentity"], &lease["spec"]["leaseDurationSeconds"]),
+            (&json!(first.identity()), &json!(60))
+        );
+    }
+    let standby = tokio::spawn(async move {
+        let _term = second.win().await;
+        second.identity().to_owned()
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await; // it watches
+    assert_eq!(server.lock().unwrap().holder(), first.identity());
+    drop(term);
+    first.release().await;
+    let winner = timeout(Duration::from_secs(5), standby).await.unwrap().unwrap();
+    assert_eq!(server.lock().unwrap().holder(), winner);
+    // what is another's is not given up
+    first.release().await;
+    assert_eq!(server.lock().unwrap().holder(), winner);
+}
+
+/// An API server in trouble is asked again after a pause, and a lease that cannot be read is not taken for none.
+#[tokio::test]
+async fn a_server_in_trouble_is_not_asked_without_pause() {
+    let server = Arc::new(Mutex::new(Server { is_unreadable: true, ..Server::default() }));
+    let election = candidate(&server).await;
+    assert!(timeout(Duration::from_secs(1), election.win()).await.is_err());
+    let asked = |server: &Arc<Mutex<Server>>| {
+        let server = server.lock().unwrap();
+        (server.reads, server.created)
+    };
+    let (reads, created) = asked(&server);
+    assert!((2..=8).contains(&reads) && created == 0, "{reads} reads, {created} attempts");
+    // watches that end at once
+    let server = Arc::new(Mutex::new(Server { ends_watches: true, ..Server::default() }));
+    server.lock().unwrap().put(json!({
+        "metadata": {"name": "noderotation-controller", "namespace": "ns"},
+        "spec": {"holderIdentity": "pod-b", "leaseDurationSeconds": 60},
+    }));
+    let election = candidate(&server).await;
+    assert!(timeout(Duration::from_secs(1), election.win()).await.is_err());
+    let (reads, created) = asked(&server);
+    assert!((2..=8).contains(&reads) && created == 0, "{reads} reads, {created} attempts");
 }
