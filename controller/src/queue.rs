@@ -86,6 +86,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_name_is_worked_on_once_and_once_more_if_triggered_meanwhile() {
         let queue = Queue::default();
+        assert_eq!(queue.depth(), 0);
         queue.trigger("a");
         queue.trigger("a");
         let work = queue.next().await;
