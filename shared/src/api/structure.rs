@@ -147,27 +147,15 @@ fn walk(schema: &Schema, value: &Value, path: &str, is_required: bool, problems:
         problems.push(FieldError::new(path, "", "is required", suggestion::required(field)));
         return;
     }
-    if !has_type(value, expected) {
-        problems.push(FieldError::new(
-            path,
-            shortened(value),
-            format!("must be {}", type_name(expected)),
-            example(schema, expected),
-        ));
-        return;
-    }
     if !schema.allowed.is_empty() {
         if !schema.allowed.contains(value) {
-            let words = schema.allowed.iter().filter_map(Value::as_str);
-            let instead = value.as_str().and_then(|found| suggestion::word(found, words)).map_or_else(
-                || {
-                    let names: Vec<String> = schema.allowed.iter().map(ToString::to_string).collect();
-                    format!("one of {}", names.join(", "))
-                },
-                str::to_owned,
-            );
-            problems.push(FieldError::new(path, shortened(value), "is not an allowed value", instead));
+            let (found, instead) = (shortened(value), allowed_instead(schema, value, path));
+            problems.push(FieldError::new(path, found, "is not an allowed value", instead));
         }
+        return;
+    }
+    if !has_type(value, expected) {
+        problems.push(wrong_type(schema, value, path, expected));
         return;
     }
     match value {
@@ -177,6 +165,38 @@ fn walk(schema: &Schema, value: &Value, path: &str, is_required: bool, problems:
         Value::String(text) => length(schema, text, path, problems),
         _ => {}
     }
+}
+
+/// What to write instead of a value that is none of the allowed ones.
+fn allowed_instead(schema: &Schema, value: &Value, path: &str) -> String {
+    let words = schema.allowed.iter().filter_map(Value::as_str);
+    let text = value.as_str().unwrap_or_default();
+    if let Some(word) = suggestion::word(text, words) {
+        return word.to_owned();
+    }
+    match suggestion::days(text).filter(|_| is_day(path)) {
+        Some(days) if days.len() == 1 => days.concat(),
+        Some(days) => format!("{}, each as an entry of its own", days.join(", ")),
+        None => {
+            let names: Vec<String> = schema.allowed.iter().map(ToString::to_string).collect();
+            format!("one of {}", names.join(", "))
+        }
+    }
+}
+
+/// A value of another type. `200` and `6` are what a YAML parser, or a person, may have made of a time of day.
+fn wrong_type(schema: &Schema, value: &Value, path: &str, expected: &str) -> FieldError {
+    let field = field_of(path);
+    if is_clock(path) {
+        let why = "must be HH:MM on the 24-hour clock, in quotes";
+        return FieldError::new(path, shortened(value), why, suggestion::required(field));
+    }
+    let instead = match value.as_str().filter(|_| field == "days") {
+        Some(text) => suggestion::days(text)
+            .map_or_else(|| suggestion::required("days").to_owned(), |days| format!("[{}]", days.join(", "))),
+        None => example(schema, expected),
+    };
+    FieldError::new(path, shortened(value), format!("must be {}", type_name(expected)), instead)
 }
 
 fn object(schema: &Schema, fields: &serde_json::Map<String, Value>, path: &str, problems: &mut Vec<FieldError>) {
@@ -274,6 +294,11 @@ fn bounds(schema: &Schema, number: f64, value: &Value, path: &str, problems: &mu
 /// The last field of a path.
 fn field_of(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or_default()
+}
+
+/// Whether this is one of the days of a window.
+fn is_day(path: &str) -> bool {
+    field_of(path).starts_with("days[")
 }
 
 /// Whether this is a field for a time of day.

@@ -30,14 +30,44 @@ pub fn required(field: &str) -> &'static str {
     }
 }
 
-/// The allowed word that begins as `found` does, whatever its case: `saturday` means `Sat`.
+/// The allowed word that `found` is, whatever its case.
 pub fn word<'a>(found: &str, allowed: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let found = found.trim().to_ascii_lowercase();
-    let is_meant = |word: &&str| {
-        let word = word.to_ascii_lowercase();
-        found.starts_with(&word) && (found == word || DAYS.iter().any(|day| day.eq_ignore_ascii_case(&word)))
-    };
-    allowed.into_iter().find(is_meant)
+    let found = found.trim();
+    allowed.into_iter().find(|word| word.eq_ignore_ascii_case(found))
+}
+
+/// The days that are meant by other ways to write them: `saturday`, `Mon-Fri`, `Sat, Sun`, `weekdays`, `daily`.
+pub fn days(found: &str) -> Option<Vec<&'static str>> {
+    let text = found.trim().to_ascii_lowercase();
+    match text.as_str() {
+        "daily" | "all" | "any" | "always" | "everyday" | "every day" | "*" => return Some(DAYS.to_vec()),
+        "weekday" | "weekdays" | "workday" | "workdays" => return range("mon", "fri"),
+        "weekend" | "weekends" => return range("sat", "sun"),
+        _ => {}
+    }
+    let text = ["–", "…", "..", " to ", " - "].iter().fold(text, |text, way| text.replace(way, "-"));
+    let parts = text.split([',', ';', '/', '|', ' ']).filter(|part| !part.is_empty());
+    let meant: Option<Vec<_>> = parts
+        .map(|part| match part.split_once('-') {
+            Some((first, last)) => range(first, last),
+            None => Some(vec![*DAYS.get(day(part)?)?]),
+        })
+        .collect();
+    meant.map(|days| days.concat()).filter(|days| !days.is_empty())
+}
+
+/// The days from one to another, which may lie in the next week.
+fn range(first: &str, last: &str) -> Option<Vec<&'static str>> {
+    let (first, last) = (day(first)?, day(last)?);
+    let length = (last + 7 - first) % 7 + 1;
+    Some(DAYS.iter().cycle().skip(first).take(length).copied().collect())
+}
+
+/// The number of a day whose name, or a beginning of at least three letters of it, this is in lower case.
+fn day(text: &str) -> Option<usize> {
+    const NAMES: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
+    let is_plural = |name: &str| text.strip_suffix('s') == Some(name);
+    (text.len() >= 3).then(|| NAMES.iter().position(|name| name.starts_with(text) || is_plural(name)))?
 }
 
 /// `HH:MM` for other ways to write a time of day: `6pm`, `6:30 PM`, `2:00`, `0200`, `02.00`, `02:00:00`.
@@ -123,14 +153,39 @@ mod tests {
     }
 
     #[test]
-    fn days_in_full_and_in_any_case() {
-        for (found, meant) in
-            [("saturday", Some("Sat")), ("SAT", Some("Sat")), ("Sonntag", None), ("weekend", None), ("Mo", None)]
-        {
-            assert_eq!(word(found, DAYS), meant, "{found}");
+    fn other_ways_to_write_days() {
+        for (found, meant) in [
+            ("saturday", "Sat"),
+            ("SAT", "Sat"),
+            ("Tues", "Tue"),
+            ("Sundays", "Sun"),
+            ("Mon-Fri", "Mon Tue Wed Thu Fri"),
+            ("monday to friday", "Mon Tue Wed Thu Fri"),
+            ("Fri..Mon", "Fri Sat Sun Mon"),
+            ("Sat – Sun", "Sat Sun"),
+            ("Wed-Wed", "Wed"),
+            ("Sat,Sun", "Sat Sun"),
+            ("Mon-Tue, Sat", "Mon Tue Sat"),
+            ("weekend", "Sat Sun"),
+            ("Weekdays", "Mon Tue Wed Thu Fri"),
+            ("daily", "Mon Tue Wed Thu Fri Sat Sun"),
+            ("*", "Mon Tue Wed Thu Fri Sat Sun"),
+            ("Sonntag", ""),
+            ("Mo", ""),
+            ("monster", ""),
+            ("Mon-", ""),
+            ("6", ""),
+            ("", ""),
+            (",", ""),
+        ] {
+            assert_eq!(days(found).unwrap_or_default().join(" "), meant, "{found}");
         }
+    }
+
+    #[test]
+    fn words_in_any_case() {
         assert_eq!(word("in", ["In", "NotIn"]), Some("In"));
-        assert_eq!(word("inside", ["In", "NotIn"]), None, "only a day is known by its beginning");
+        assert_eq!(word("inside", ["In", "NotIn"]), None);
     }
 
     #[test]
