@@ -604,3 +604,17 @@ fn a_freeze_that_has_passed_by_then_blocks_nothing() {
         assert_eq!((found.0, found.1.contains("  blocked  Frozen: ")), (code, code == 1), "{at}: {}", found.1);
     }
 }
+
+/// One bad item hides no other.
+#[test]
+fn every_unreadable_item_of_a_list_is_named() {
+    let list = r#"{"kind": "List", "items": [{"apiVersion": "karpenter.sh/v1", "kind": "NodePool"}, {"a": 1}]}"#;
+    let (code, out, err) = run(&["check", "-f", "-"], list);
+    assert_eq!((code, out.as_str()), (2, ""));
+    for part in [
+        "- (document 1, line 1, item 1): metadata.name is missing",
+        "- (document 1, line 1, item 2): not a Kubernetes object",
+    ] {
+        assert!(err.contains(part), "{part} is not in\n{err}");
+    }
+}
