@@ -63,6 +63,8 @@ pub type Document = Result<(DocumentLocation, Value), DocumentError>;
 
 /// The documents of a file's text.
 pub fn split(file: &str, text: &str) -> Vec<Document> {
+    // editors on Windows may begin a file with a byte order mark, which is no content
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let chunks = json_values(text).unwrap_or_else(|| yaml_chunks(text));
     let filled = chunks.into_iter().filter(|chunk| !is_blank(chunk.text));
     let mut documents: Vec<Document> = filled.enumerate().map(|(n, chunk)| parse(file, n + 1, &chunk)).collect();
@@ -194,6 +196,7 @@ mod tests {
             ["1@1 {\"a\":1}", "2@3 {\"b\":2}", "3@5 {\"c\":3}"]
         );
         assert_eq!(read("a: |\n  ---\n  x\n"), ["1@1 {\"a\":\"---\\nx\\n\"}"], "indented text separates nothing");
+        assert_eq!(read("\u{feff}# a word\n---\na: 1\n"), ["1@3 {\"a\":1}"], "behind a byte order mark");
         assert_eq!(read(""), [""; 0]);
     }
 

@@ -110,20 +110,38 @@ pub fn read(files: &[String], recursive: bool, now: Timestamp) -> Result<Input, 
             }
         };
         for document in documents::split(&file, &text) {
-            let added = document
-                .map_err(|error| InputError::Document(Box::new(error)))
-                .and_then(|(place, object)| input.add(&place, &object, now));
-            match added {
-                Err(InputError::NotAnObject(_)) if files::lies_beside_manifests(&file) => {
-                    if input.passed_over.last() != Some(&file) {
-                        input.passed_over.push(file.clone());
-                    }
+            let objects = match document {
+                Ok((place, object)) => unfold(place, object),
+                Err(error) => {
+                    errors.push(InputError::Document(Box::new(error)).into());
+                    continue;
                 }
-                added => errors.extend(added.err().map(Into::into)),
+            };
+            for (place, object) in objects {
+                match input.add(&place, &object, now) {
+                    Err(InputError::NotAnObject(_)) if files::lies_beside_manifests(&file) => {
+                        if input.passed_over.last() != Some(&file) {
+                            input.passed_over.push(file.clone());
+                        }
+                    }
+                    added => errors.extend(added.err().map(Into::into)),
+                }
             }
         }
     }
     if errors.is_empty() { Ok(input) } else { Err(InputErrors(errors)) }
+}
+
+/// The items of a List, each with its number; any other object as it is.
+fn unfold(place: DocumentLocation, mut object: Value) -> Vec<(DocumentLocation, Value)> {
+    let is_list = object.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
+    match object.get_mut("items") {
+        Some(Value::Array(items)) if is_list => {
+            let items = std::mem::take(items).into_iter().enumerate();
+            items.flat_map(|(n, item)| unfold(DocumentLocation { item: Some(n + 1), ..place.clone() }, item)).collect()
+        }
+        _ => vec![(place, object)],
+    }
 }
 
 impl Input {
@@ -135,14 +153,6 @@ impl Input {
         }
         if !object.is_object() || text("/kind").is_empty() {
             return Err(InputError::NotAnObject(place.clone()));
-        }
-        if text("/kind").ends_with("List")
-            && let Some(items) = object.get("items").and_then(Value::as_array)
-        {
-            for (n, item) in items.iter().enumerate() {
-                self.add(&DocumentLocation { item: Some(n + 1), ..place.clone() }, item, now)?;
-            }
-            return Ok(());
         }
         let is_a = |kind: Kind| group == kind.group() && text("/kind") == kind.name();
         if is_a(Kind::RotationPolicy) {

@@ -577,3 +577,44 @@ fn a_date_is_its_begin_in_utc() {
     assert_eq!((of_day.0, &of_day), (0, &of_instant));
     assert!(of_day.1.contains("2026-12-01T17:00:00Z"), "{}", of_day.1);
 }
+
+/// A folder may hold either form.
+#[test]
+fn json_in_a_folder_is_read() {
+    let json = |yaml: &str| serde_json::to_string(&serde_saphyr::from_str::<Value>(yaml).unwrap()).unwrap();
+    let folder = Folder::with("json", &[("policy.json", &json(POLICY)), ("pool.jsonl", &json(POOL))]);
+    let (code, out, err) = run(&["check", "-o", "json", "-f", folder.path()], "");
+    assert_eq!(
+        (code, names(&out, "policies"), names(&out, "nodePools")),
+        (0, vec!["a".into()], vec!["api".into()]),
+        "{err}"
+    );
+}
+
+/// What blocks a NodePool is judged as of `--at`, too.
+#[test]
+fn a_freeze_that_has_passed_by_then_blocks_nothing() {
+    let frozen = POOL.replace(
+        "labels: {w: api}",
+        "labels: {w: api}, annotations: {noderotation.io/freeze: \"2099-01-01T00:00:00Z\"}",
+    );
+    let input = documents(&[POLICY, &frozen]);
+    for (at, code) in [("2098-12-31T23:59:59Z", 1), ("2099-01-01T00:00:00Z", 0)] {
+        let found = run(&["check", "-f", "-", "--at", at], &input);
+        assert_eq!((found.0, found.1.contains("  blocked  Frozen: ")), (code, code == 1), "{at}: {}", found.1);
+    }
+}
+
+/// One bad item hides no other.
+#[test]
+fn every_unreadable_item_of_a_list_is_named() {
+    let list = r#"{"kind": "List", "items": [{"apiVersion": "karpenter.sh/v1", "kind": "NodePool"}, {"a": 1}]}"#;
+    let (code, out, err) = run(&["check", "-f", "-"], list);
+    assert_eq!((code, out.as_str()), (2, ""));
+    for part in [
+        "- (document 1, line 1, item 1): metadata.name is missing",
+        "- (document 1, line 1, item 2): not a Kubernetes object",
+    ] {
+        assert!(err.contains(part), "{part} is not in\n{err}");
+    }
+}

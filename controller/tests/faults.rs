@@ -33,6 +33,7 @@ use support::{body_of, response, status};
 const POOL: &str = "/apis/karpenter.sh/v1/nodepools/api";
 const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/old";
 const NODE: &str = "/api/v1/nodes/node-old";
+const MOVING: &str = "/api/v1/namespaces/shop/pods/web-0";
 const POD: &str = "/api/v1/namespaces/shop/pods/db-0";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets";
 const ORPHAN: &str = "/api/v1/namespaces/ns/pods/surge-old";
@@ -229,11 +230,12 @@ impl Scene {
                 "status": {"conditions": [{"type": "Ready", "status": "True"}]},
             }),
         );
+        // without a Pod that has to move nothing would be reserved (§9.8)
         server.put(
-            "/api/v1/namespaces/shop/pods/web-0",
+            MOVING,
             json!({
-                "metadata": {"name": "web-0", "namespace": "shop"}, "spec": {"nodeName": "node-old", "containers": []},
-                "status": {"phase": "Running"},
+                "metadata": {"name": "web-0", "namespace": "shop"},
+                "spec": {"nodeName": "node-old", "containers": []}, "status": {"phase": "Running"},
             }),
         );
         let server = Arc::new(Mutex::new(server));
@@ -581,4 +583,35 @@ async fn without_the_right_to_list_budgets_the_pass_goes_on_and_says_so() {
     let server = scene.server.lock().unwrap();
     assert_eq!(server.annotation(POOL, "active-rotation"), None);
     assert!(server.budget_lists > 0);
+}
+
+/// Of a drain under way only what the Pods themselves say is told then (§13).
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_right_to_list_budgets_a_drain_goes_on_and_a_protected_pod_is_told() {
+    let mut scene = Scene::prepare(Vec::new()).await;
+    {
+        let mut server = scene.server.lock().unwrap();
+        let now = Timestamp::now().to_string();
+        server.put(
+            POD,
+            json!({
+                "metadata": {"name": "db-0", "namespace": "shop", "annotations": {"karpenter.sh/do-not-disrupt": "true"}},
+                "spec": {"nodeName": "node-old", "containers": []}, "status": {"phase": "Running"},
+            }),
+        );
+        for (key, value) in [("active-rotation", "old"), ("active-rotation-state", "draining"), ("draining-at", &now)] {
+            server.annotate(POOL, &format!("noderotation.io/{key}"), value);
+        }
+        let mut claim = claim(335);
+        claim["metadata"]["annotations"] = json!({"noderotation.io/state": "draining"});
+        claim["metadata"]["deletionTimestamp"] = now.into();
+        server.put(CLAIM, claim);
+        scene.reconciler.caches.apply(NodePool::read(&server.objects[POOL].to_string()).unwrap());
+        scene.reconciler.caches.apply(NodeClaim::read(&server.objects[CLAIM].to_string()).unwrap());
+    }
+    tokio::spawn(scene.reconciler.clone().work());
+    scene.until_told(EventReason::DrainBlocked).await;
+    let metrics = scene.reconciler.metrics.clone();
+    scene.until("a clean pass", |_| metrics.render().contains("reconcile_total{result=\"success\"} ")).await;
+    assert!(scene.server.lock().unwrap().budget_lists > 0);
 }

@@ -5,13 +5,17 @@ use noderotation_rig::{Options, Rig};
 use noderotation_tests::product::chart;
 use serde_json::{Value, json};
 
-/// The alerts that the chart makes with these values.
-fn alerts(rig: &Rig, values: &str) -> Vec<Value> {
+/// The objects of this template that the chart makes with these values.
+fn rendered(rig: &Rig, template: &str, values: &str) -> Vec<Value> {
     let chart = chart();
     let flags = ["template", "noderotation", &chart, "--set", "prometheusRule.enabled=true", "--set", values];
-    let text = rig.helm(&[&flags[..], &["--show-only", "templates/prometheusrule.yaml"]].concat()).unwrap();
-    let rule: Value = serde_saphyr::from_str(&text).unwrap();
-    rule["spec"]["groups"][0]["rules"].as_array().unwrap().clone()
+    let text = rig.helm(&[&flags[..], &["--show-only", &format!("templates/{template}.yaml")]].concat()).unwrap();
+    serde_saphyr::read::<_, Value>(&mut text.as_bytes()).map(Result::unwrap).collect()
+}
+
+/// The alerts that the chart makes with these values.
+fn alerts(rig: &Rig, values: &str) -> Vec<Value> {
+    rendered(rig, "prometheusrule", values)[0]["spec"]["groups"][0]["rules"].as_array().unwrap().clone()
 }
 
 fn alert<'a>(alerts: &'a [Value], name: &str) -> &'a Value {
@@ -71,4 +75,26 @@ async fn each_alert_is_as_the_values_say() {
     let expires = alert(&changed, "NodeRotationCertificateExpires");
     assert_eq!(expires["expr"], "noderotation_certificate_expiry_timestamp - time() < 14 * 86400");
     assert!(expires["annotations"]["summary"].as_str().unwrap().contains("ends within 14 days"), "{expires}");
+
+    let rule = &rendered(&rig, "prometheusrule", "prometheusRule.labels.release=p")[0];
+    assert_eq!(rule["metadata"]["labels"]["release"], "p", "Prometheus selects it by this");
+}
+
+/// What a dead webhook holds up is the user's choice, for each of its two tasks.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_webhook_fails_as_the_values_say() {
+    let rig = Rig::start(Options { bare: true, ..Options::default() }).await.unwrap();
+    // those that fail closed; every other webhook is ignored while it is down
+    let closed = |values: &str| -> Vec<String> {
+        let configurations = rendered(&rig, "webhook-configurations", values);
+        let webhooks = configurations.iter().flat_map(|found| found["webhooks"].as_array().unwrap());
+        let closed = webhooks.filter(|webhook| webhook["failurePolicy"] == "Fail");
+        closed.map(|webhook| webhook["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let policies = ["rotationpolicies.noderotation.io"];
+    let guard = ["guard-karpenter", "guard-nodes", "guard-placeholders"].map(|name| format!("{name}.noderotation.io"));
+    assert_eq!(closed("webhook.enabled=true"), [&policies.map(str::to_owned)[..], &guard[..]].concat());
+    assert_eq!(closed("webhook.failurePolicy.policies=Ignore"), guard);
+    assert_eq!(closed("webhook.failurePolicy.guard=Ignore"), policies);
+    assert_eq!(closed("webhook.failurePolicy.policies=Ignore,webhook.failurePolicy.guard=Ignore"), [""; 0]);
 }

@@ -233,6 +233,32 @@ mod tests {
         assert_eq!(without_empty(&again), stored);
     }
 
+    /// Else each look would write, and each write be looked at.
+    #[test]
+    fn the_condition_keeps_the_instant_since_when_it_holds() {
+        let pools = [pool("api", "api")];
+        let before = seen(&policy("p", &good(), Value::Null), &pools, &[report("api", Ok("p"))]);
+        let an_hour_later = |report: PoolReport| {
+            let policy = policy("p", &good(), without_empty(&before));
+            let found = status(&policy, &pools, &[&report], now() + SignedDuration::from_hours(1));
+            found["conditions"][0]["lastTransitionTime"].clone()
+        };
+        assert_eq!(an_hour_later(report("api", Ok("p"))), "2026-11-29T12:00:00Z");
+        let suspended = PoolReport { blocked: vec![Blocked::Suspended], ..report("api", Ok("p")) };
+        assert_eq!(an_hour_later(suspended), "2026-11-29T13:00:00Z");
+    }
+
+    /// The schema admits no more: a status with another row would be refused in whole.
+    #[test]
+    fn a_hundred_rows_are_shown_and_the_blocked_ones_are_among_them() {
+        let mut reports: Vec<PoolReport> = (0..101).map(|n| report(&format!("pool-{n:03}"), Ok("p"))).collect();
+        reports[100].blocked = vec![Blocked::NeverDue];
+        let found = seen(&policy("p", &good(), Value::Null), &[], &reports);
+        let rows = found["nodePools"].as_array().unwrap();
+        assert_eq!((rows.len(), &rows[0]["name"]), (100, &json!("pool-100")));
+        assert_eq!((&found["matchedNodePools"], &found["blockedNodePools"]), (&json!(101), &json!(1)));
+    }
+
     #[test]
     fn a_row_says_when_each_node_goes() {
         let at = |hours: i64| Some(now() + SignedDuration::from_hours(hours));
@@ -359,6 +385,10 @@ mod tests {
         assert!(are_current(&policies, &pools, &of(Ok("p"))));
         assert!(!are_current(&policies, &pools, &of(Err(Ungoverned::NoMatch))));
         assert!(!are_current(&policies, &pools, &BTreeMap::new()));
+        // a finalizer of somebody else's may keep a deleted policy for ever, and it governs no more
+        let mut deleted = policy("p", &good(), Value::Null);
+        deleted.meta.deleted = Some(now());
+        assert!(are_current(&[Arc::new(deleted)], &pools, &of(Err(Ungoverned::NoMatch))));
     }
 
     /// An older definition may refuse every other field, and a status that can never be complete is not written for ever.

@@ -3,6 +3,7 @@
 use noderotation_rotation::announcement::Announcement;
 use noderotation_rotation::reason::Reason;
 use noderotation_shared::keys;
+use serde_json::json;
 
 use crate::cluster::*;
 
@@ -71,6 +72,23 @@ fn before_the_deletion_it_still_counts() {
     };
     assert!(c.pass(crossing).is_none(), "the process dies behind the crossing");
     assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("draining"));
+    c.set_claim("old", keys::ROTATE, "cancel");
+    c.run();
+    assert!(c.claims["old"].meta.deleted.is_none());
+    assert_eq!(c.mark("old", keys::STATE).as_deref(), Some("failed"));
+    c.assert_clean();
+}
+
+/// Without a replacement the Node has lost nothing before its deletion either.
+#[test]
+fn a_fallback_is_called_off_before_the_deletion() {
+    let mut spec = spec();
+    spec["surge"]["forcefulFallback"] = json!({"enabled": true});
+    let mut c = Cluster::new(&spec);
+    // deadline 2026-12-04T19:10Z, t_rot 1h17m
+    c.claims.get_mut("old").unwrap().meta.created = at("2026-11-20T19:10:00Z");
+    assert!(c.pass(3).is_none(), "the process dies behind the crossing");
+    assert_eq!(c.done, ["stamp-window", "anchor", "draining"]);
     c.set_claim("old", keys::ROTATE, "cancel");
     c.run();
     assert!(c.claims["old"].meta.deleted.is_none());

@@ -90,6 +90,16 @@ fn a_pod_that_comes_in_the_second_of_the_crossing_gets_its_replacement() {
     assert!(c.claims["old"].meta.deleted.is_some());
 }
 
+/// Many Pods request nothing: they are Pods all the same.
+#[test]
+fn a_pod_without_requests_has_to_move_as_well() {
+    let mut c = Cluster::new(&spec());
+    c.load = NodeLoad { pods: 1, allocatable: Some(cpu("4")), ..NodeLoad::default() };
+    c.run();
+    assert!(c.done.contains(&"placeholder"), "{:?}", c.done);
+    assert_eq!(c.pool.meta.annotations.get(keys::SURGE_PATH), Some("provisioned"));
+}
+
 /// The first look of the pass finds nothing; what is read behind the cordon does.
 #[test]
 fn a_pod_that_comes_while_the_pass_looks_gets_its_replacement() {

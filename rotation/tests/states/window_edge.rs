@@ -37,7 +37,8 @@ fn is_missed(change: &dyn Fn(&mut Cluster)) -> bool {
     matches!(c.told.as_slice(), [Announcement::WindowMissed { .. }])
 }
 
-/// §8, step 0: a success, nothing outstanding, or a pool that is frozen, suspended, static or under a fatal finding.
+/// §8, step 0: a success, nothing outstanding, or a pool that is frozen, suspended, under an older definition, static or under a fatal
+/// finding.
 #[test]
 fn a_window_is_settled_where_nothing_should_have_started() {
     assert!(is_missed(&|_| ()));
@@ -47,9 +48,10 @@ fn a_window_is_settled_where_nothing_should_have_started() {
         ("frozen", &|c| c.set_pool(keys::FREEZE, "2026-12-05T00:00:00Z")),
         ("freeze unreadable", &|c| c.set_pool(keys::FREEZE, "72h")),
         ("suspended", &|c| Arc::make_mut(&mut c.policy).suspend = true),
+        ("an older definition", &|c| c.missing_fields = ["spec.suspend".to_owned()].into()),
         ("static", &|c| c.pool.is_static = true),
         ("fatal finding", &|c| c.pool.expire_after = Some(SignedDuration::from_hours(24))),
-    ] as [(&str, &dyn Fn(&mut Cluster)); 7]
+    ] as [(&str, &dyn Fn(&mut Cluster)); 8]
     {
         assert!(!is_missed(change), "{what}");
     }
