@@ -1,4 +1,4 @@
-//! The alerts of the chart, and what its values say of them.
+//! What the values of the chart make of its alerts and its webhooks.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 use noderotation_rig::{Options, Rig};
