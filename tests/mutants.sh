@@ -42,22 +42,31 @@ judge() {
 
 # survivors by the reports in a folder that are not accepted
 unaccepted() {
-    local found=$1/mutants.out/missed.txt
-    local timed_out=$1/timed-out.txt
     # a line moves with every change above it: the name of the file and what was changed tell a mutant
-    grep -vxFf <(cat "$timed_out" 2>/dev/null) "$found" 2>/dev/null | sed -E 's/:[0-9]+:[0-9]+: /: /' | grep -vxFf <(grep -v '^#' "$ALLOWED" | grep -v '^$') || true
+    sed -E 's/:[0-9]+:[0-9]+: /: /' "$1/survivors.txt" | grep -vxFf <(grep -v '^#' "$ALLOWED" | grep -v '^$') || true
 }
 
 try_crate() {
-    local crate=$1 reports=$2
+    local crate=$1 reports=$2 missed=$2/mutants.out/missed.txt
     shift 2
     mkdir -p "$reports"
     judge "$crate" "$reports" "noderotation-$crate" "$@"
-    # `--iterate` tries what ran into the time limit again, by tests that may not notice it
-    cat "$reports/mutants.out/timeout.txt" >> "$reports/timed-out.txt"
-    if [[ -n $(judges "$crate") && -s $reports/mutants.out/missed.txt ]]; then
-        judge "$crate" "$reports" "$(judges "$crate")" "$@"
+    cp "$missed" "$reports/survivors.txt"
+    if [[ -n $(judges "$crate") && -s $missed ]]; then
+        judge_again "$crate" "$reports"
+        # what else the second run tries, the first one has caught
+        grep -xFf "$missed" "$reports/survivors.txt" > "$reports/survivors.new" || true
+        mv "$reports/survivors.new" "$reports/survivors.txt"
     fi
+}
+
+# by name: a shard of what is left would be one of others
+judge_again() {
+    local crate=$1 reports=$2 line only=()
+    while IFS= read -r line; do
+        only+=(--re "^$(sed 's/[][\\.*^$+?(){}|]/\\&/g' <<<"$line")\$")
+    done <"$reports/survivors.txt"
+    judge "$crate" "$reports" "$(judges "$crate")" "${only[@]}"
 }
 
 case ${1:-all} in

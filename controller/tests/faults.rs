@@ -486,6 +486,33 @@ async fn the_sweep_asks_the_pool_itself_whether_an_anchor_names_the_orphan() {
     assert_eq!(scene.server.lock().unwrap().writes, [format!("DELETE {ORPHAN}")]);
 }
 
+/// An orphan that comes later, as when somebody has cleared an anchor, waits for no new leader.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_pass_sweeps_what_no_anchor_of_its_pool_references() {
+    let mut scene = Scene::prepare(Vec::new()).await.with_orphan();
+    {
+        let mut server = scene.server.lock().unwrap();
+        server.put(CLAIM, claim(1)); // not due
+        scene.reconciler.caches.apply(NodeClaim::read(&server.objects[CLAIM].to_string()).unwrap());
+    }
+    tokio::spawn(scene.reconciler.clone().work());
+    scene.until("the orphan to go", |server| !server.objects.contains_key(ORPHAN)).await;
+    let window_stamped = format!("PATCH {POOL}");
+    assert_eq!(scene.server.lock().unwrap().writes, [window_stamped, format!("DELETE {ORPHAN}")]);
+}
+
+/// Nothing is kept of a NodePool that is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_that_is_gone_leaves_no_series() {
+    let mut scene = Scene::start(Vec::new()).await;
+    scene.until_told(EventReason::RotationStarted).await;
+    let (reconciler, pool) = (scene.reconciler.clone(), scene.server.lock().unwrap().objects[POOL].to_string());
+    scene.wait("its series", |_| reconciler.metrics.render().contains(r#"nodepool="api""#)).await;
+    EventHandler::<NodePool>::delete(&*reconciler.caches, &NodePool::read(&pool).unwrap());
+    scene.wait("its series to go", |_| !reconciler.metrics.render().contains(r#"nodepool="api""#)).await;
+    assert!(reconciler.metrics.render().contains(r#"noderotation_reconcile_total{result="gone"} 1"#));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_term_nothing_is_swept() {
     let scene = Scene::prepare(Vec::new()).await.with_orphan();

@@ -144,8 +144,8 @@ fn offset_hours(name: &str) -> Option<i32> {
     digits.parse::<i32>().ok().map(|hours| sign * hours)
 }
 
-/// The most similar name: one that differs only in case, ends in the same city (whatever the continent), or is at most two
-/// edits away.
+/// The most similar name: one that differs only in case, ends in the same city (whatever the continent), or is a misspelling of it:
+/// at most two edits away, and not of the first letter. A name that is merely spelt like another one is a place elsewhere.
 fn nearest(name: &str) -> Option<String> {
     let given = name.trim().replace(' ', "_");
     if !(3..=LONGEST_NAME).contains(&given.len()) || matches!(name, "Local" | "Factory") {
@@ -172,11 +172,24 @@ fn distance(candidate: &str, given: &str) -> usize {
         0
     } else if city.eq_ignore_ascii_case(given_city) {
         1
-    } else {
+    } else if !starts_alike(city, given_city) {
+        NOT_ALIKE // Boston is not Vostok, Mumbai not Dubai
+    } else if given.contains('/') {
         // two edits make any three letters of any other
-        let limit = if given_city.len() < 5 { 1 } else { 2 };
-        2 + edits(candidate, given, 2).min(edits(city, given_city, limit))
+        2 + edits(candidate, given, if given_city.len() < 5 { 1 } else { 2 })
+    } else if given_city.len() < 5 {
+        NOT_ALIKE // an abbreviation means no city
+    } else {
+        2 + edits(city, given_city, 1)
     }
+}
+
+/// More than any distance of names that are alike.
+const NOT_ALIKE: usize = 5;
+
+fn starts_alike(a: &str, b: &str) -> bool {
+    let first = |text: &str| text.bytes().next().map(|byte| byte.to_ascii_lowercase());
+    first(a) == first(b)
 }
 
 /// What follows the last `/` of a name.
@@ -231,7 +244,20 @@ mod tests {
             ("Asia/Kyiv", "Europe/Kyiv"),
             ("europe/tokyo", "Asia/Tokyo"),
             ("Europ/Berln", "Europe/Berlin"),
-            ("Rom", "Europe/Rome"),
+            ("Tokio", "Asia/Tokyo"),
+            ("Amercia/New_York", "America/New_York"),
+            // places of which the database has another one's name
+            ("America/Boston", "an IANA name such as Asia/Tokyo"),
+            ("America/Dallas", "an IANA name such as Asia/Tokyo"),
+            ("Europe/Milan", "an IANA name such as Asia/Tokyo"),
+            ("Europe/Geneva", "an IANA name such as Asia/Tokyo"),
+            ("Europe/Munich", "an IANA name such as Asia/Tokyo"),
+            ("Asia/Osaka", "an IANA name such as Asia/Tokyo"),
+            ("Asia/Mumbai", "an IANA name such as Asia/Tokyo"),
+            ("MSK", "an IANA name such as Asia/Tokyo"),
+            ("BRT", "an IANA name such as Asia/Tokyo"),
+            ("USA", "an IANA name such as Asia/Tokyo"),
+            ("Rom", "an IANA name such as Asia/Tokyo"),
             ("US/Foo", "an IANA name such as Asia/Tokyo"),
             ("Local", "an IANA name such as Asia/Tokyo"),
             ("", "an IANA name such as Asia/Tokyo"),

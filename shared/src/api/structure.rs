@@ -191,10 +191,17 @@ fn wrong_type(schema: &Schema, value: &Value, path: &str, expected: &str) -> Fie
         let why = "must be HH:MM on the 24-hour clock, in quotes";
         return FieldError::new(path, shortened(value), why, suggestion::required(field));
     }
-    let instead = match value.as_str().filter(|_| field == "days") {
-        Some(text) => suggestion::days(text)
+    let instead = match (field, value) {
+        ("days", Value::String(text)) => suggestion::days(text)
             .map_or_else(|| suggestion::required("days").to_owned(), |days| format!("[{}]", days.join(", "))),
-        None => example(schema, expected),
+        // `{}` would select every NodePool, which its author has hardly meant
+        ("nodePoolSelector", _) => suggestion::required(field).to_owned(),
+        (_, Value::Bool(switch)) if schema.properties.contains_key("enabled") => format!("{{enabled: {switch}}}"),
+        (_, Value::Number(_)) if expected == "string" => match &schema.default {
+            Some(default) => format!("a value in quotes, such as {default}"),
+            None => example(schema, expected),
+        },
+        _ => example(schema, expected),
     };
     FieldError::new(path, shortened(value), format!("must be {}", type_name(expected)), instead)
 }
@@ -393,5 +400,59 @@ mod tests {
             "spec.maintenanceWindows[0].timezone: found \"\": must not be empty; write an IANA name such as Asia/Tokyo";
         let key = "spec.nodePoolSelector.matchExpressions[0].key: found \"\": must not be empty; write a label key such as workload or example.com/workload";
         assert_eq!(problems, [zone, key]);
+    }
+
+    /// Whoever writes what is suggested must not get something else than was meant.
+    #[test]
+    fn what_is_suggested_does_no_harm() {
+        let window = json!({"timezone": "UTC", "days": ["Mon"], "start": "01:00", "end": "02:00"});
+        let message = |change: &dyn Fn(&mut Value)| {
+            let mut spec = json!({"nodePoolSelector": {}, "maintenanceWindows": [window.clone()]});
+            change(&mut spec);
+            structural_problems(&spec).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        };
+        type Change = (&'static str, fn(&mut Value));
+        let cases: [Change; 9] = [
+            (
+                r#"days[0]: found "Mon-Fri": is not an allowed value; write Mon, Tue, Wed, Thu, Fri, each as an entry of its own"#,
+                |s| {
+                    s["maintenanceWindows"][0]["days"] = json!(["Mon-Fri"]);
+                },
+            ),
+            (r#"days: found "weekends": must be a list; write [Sat, Sun]"#, |s| {
+                s["maintenanceWindows"][0]["days"] = json!("weekends");
+            }),
+            (r#"days[0]: found 6: is not an allowed value; write one of "Mon", "Tue""#, |s| {
+                s["maintenanceWindows"][0]["days"] = json!([6]);
+            }),
+            (
+                r#"start: found 1320: must be HH:MM on the 24-hour clock, in quotes; write when the window opens, such as "02:00""#,
+                |s| {
+                    s["maintenanceWindows"][0]["start"] = json!(1320);
+                },
+            ),
+            (r"end: found 2.3: must be HH:MM on the 24-hour clock, in quotes; write when the window closes", |s| {
+                s["maintenanceWindows"][0]["end"] = json!(2.3);
+            }),
+            (
+                "nodePoolSelector: found \"workload=api\": must be a map of fields; write {matchLabels: {workload: api}} for",
+                |s| {
+                    s["nodePoolSelector"] = json!("workload=api");
+                },
+            ),
+            ("forcefulFallback: found true: must be a map of fields; write {enabled: true}", |s| {
+                s["surge"] = json!({"forcefulFallback": true});
+            }),
+            (r#"cooldownAfter: found 0: must be a string; write a value in quotes, such as "10m""#, |s| {
+                s["surge"] = json!({"cooldownAfter": 0});
+            }),
+            (r#"ageThreshold: found 240: must be a string; write a value in quotes, such as "auto""#, |s| {
+                s["ageThreshold"] = json!(240);
+            }),
+        ];
+        for (expected, change) in cases {
+            let found = message(&change);
+            assert!(found.contains(expected), "{found}");
+        }
     }
 }
