@@ -57,7 +57,8 @@ async fn daily_work(rig: &Rig, round: usize) {
     for command in [
         vec!["label", "node", node, "team=a"],
         vec!["annotate", "node", node, "note=x"],
-        vec!["taint", "node", node, "example.com/x=y:PreferNoSchedule"],
+        // in the second round it may be a node of the first
+        vec!["taint", "node", node, "example.com/x=y:PreferNoSchedule", "--overwrite"],
         vec!["cordon", node],
         vec!["uncordon", node],
         vec!["annotate", "nodeclaim", &claim, "note=x", "--overwrite"],
