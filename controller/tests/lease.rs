@@ -37,6 +37,7 @@ struct Server {
     /// Watches end at once, without an event.
     ends_watches: bool,
     writes: usize,
+    watches: usize,
     reads: usize,
     created: usize,
 }
@@ -100,7 +101,8 @@ async fn answer(State(server): State<Arc<Mutex<Server>>>, request: Request) -> R
 /// The next change of the lease, on a line of its own.
 async fn watched(server: &Arc<Mutex<Server>>) -> Response {
     let (before, ends) = {
-        let server = server.lock().unwrap();
+        let mut server = server.lock().unwrap();
+        server.watches += 1;
         (server.version, server.ends_watches)
     };
     if ends {
@@ -117,13 +119,7 @@ async fn watched(server: &Arc<Mutex<Server>>) -> Response {
     }
 }
 
-async fn candidate(server: &Arc<Mutex<Server>>) -> Election {
-    let routes = Router::new().fallback(answer).with_state(server.clone());
-    let api = support::serve(routes, Arc::new(ClientMetrics::default())).await;
-    Election::new(&api, "ns", "pod-a", TIMING)
-}
-
-async fn patient_candidate(server: &Arc<Mutex<Server>>, timing: Timing) -> Election {
+async fn candidate(server: &Arc<Mutex<Server>>, timing: Timing) -> Election {
     let routes = Router::new().fallback(answer).with_state(server.clone());
     let api = support::serve(routes, Arc::new(ClientMetrics::default())).await;
     Election::new(&api, "ns", "pod-a", timing)
@@ -132,7 +128,7 @@ async fn patient_candidate(server: &Arc<Mutex<Server>>, timing: Timing) -> Elect
 #[tokio::test]
 async fn a_leader_that_cannot_renew_stops_writing_and_then_leading_at_its_deadline() {
     let server = Arc::new(Mutex::new(Server::default()));
-    let election = candidate(&server).await;
+    let election = candidate(&server, TIMING).await;
     let began = Instant::now();
     let term = election.win().await;
     assert!(term.check().is_ok());
@@ -147,7 +143,7 @@ async fn a_leader_that_cannot_renew_stops_writing_and_then_leading_at_its_deadli
 #[tokio::test]
 async fn renewals_extend_the_term_and_a_new_holder_ends_it() {
     let server = Arc::new(Mutex::new(Server::default()));
-    let election = candidate(&server).await;
+    let election = candidate(&server, TIMING).await;
     let term = election.win().await;
     let stop = CancellationToken::new();
     let held = timeout(Duration::from_millis(2_500), election.hold(&term, &stop)).await;
@@ -164,7 +160,7 @@ async fn a_lease_is_taken_after_its_duration_has_been_watched_and_only_as_it_was
     let server = Arc::new(Mutex::new(Server::default()));
     server.lock().unwrap().held_by("pod-b");
     server.lock().unwrap().is_overtaken = true;
-    let election = candidate(&server).await;
+    let election = candidate(&server, TIMING).await;
     let began = Instant::now();
     timeout(Duration::from_secs(20), election.win()).await.unwrap();
     assert_eq!(server.lock().unwrap().writes, 2, "the first attempt met a renewal");
@@ -181,7 +177,7 @@ async fn a_lease_that_is_given_up_is_taken_at_once() {
     let (first, second) = {
         // neither pauses nor leases are over within the test
         let timing = Timing { duration: Duration::from_secs(60), retry_period: Duration::from_secs(20), ..TIMING };
-        (patient_candidate(&server, timing).await, patient_candidate(&server, timing).await)
+        (candidate(&server, timing).await, candidate(&server, timing).await)
     };
     let term = first.win().await;
     {
@@ -195,7 +191,9 @@ async fn a_lease_that_is_given_up_is_taken_at_once() {
         let _term = second.win().await;
         second.identity().to_owned()
     });
-    tokio::time::sleep(Duration::from_millis(300)).await; // it watches
+    while server.lock().unwrap().watches == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     assert_eq!(server.lock().unwrap().holder(), first.identity());
     drop(term);
     first.release().await;
@@ -210,7 +208,7 @@ async fn a_lease_that_is_given_up_is_taken_at_once() {
 #[tokio::test]
 async fn a_server_in_trouble_is_not_asked_without_pause() {
     let server = Arc::new(Mutex::new(Server { is_unreadable: true, ..Server::default() }));
-    let election = candidate(&server).await;
+    let election = candidate(&server, TIMING).await;
     assert!(timeout(Duration::from_secs(1), election.win()).await.is_err());
     let asked = |server: &Arc<Mutex<Server>>| {
         let server = server.lock().unwrap();
@@ -224,7 +222,7 @@ async fn a_server_in_trouble_is_not_asked_without_pause() {
         "metadata": {"name": "noderotation-controller", "namespace": "ns"},
         "spec": {"holderIdentity": "pod-b", "leaseDurationSeconds": 60},
     }));
-    let election = candidate(&server).await;
+    let election = candidate(&server, TIMING).await;
     assert!(timeout(Duration::from_secs(1), election.win()).await.is_err());
     let (reads, created) = asked(&server);
     assert!((2..=8).contains(&reads) && created == 0, "{reads} reads, {created} attempts");

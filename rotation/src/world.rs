@@ -84,16 +84,21 @@ pub struct LiveKnowledge {
     /// The placeholder and the Node, by UID, that were read live together.
     surge: Option<(Box<str>, Box<str>)>,
     /// What runs on a candidate's Node, by the candidate's name and UID.
-    loads: BTreeMap<(Box<str>, Box<str>), NodeLoad>,
-    /// The Nodes, by UID, that were known as cordoned from the API server itself when that was read: what has come to them
-    /// since came past the cordon.
-    fenced: BTreeMap<(Box<str>, Box<str>), Box<str>>,
+    loads: BTreeMap<(Box<str>, Box<str>), LoadRead>,
     /// What a drain under way still has to evict, by the name and UID of the claim.
     drains: BTreeMap<(Box<str>, Box<str>), Remaining>,
     /// The NodeClaim that Karpenter has nominated for a placeholder, by the placeholder's Pod name.
     nominated: BTreeMap<Box<str>, Option<String>>,
     /// What a surge claim's live read showed, by its name.
     reapable: BTreeMap<Box<str>, Reapable>,
+}
+
+/// What a live read of a candidate's Node showed.
+#[derive(Clone, Debug)]
+struct LoadRead {
+    load: NodeLoad,
+    /// The Node's UID, where the API server itself had shown it cordoned before: what has come to it since came past the cordon.
+    fenced: Option<Box<str>>,
 }
 
 /// What a live read of a surge claim showed: may it be taken back?
@@ -192,14 +197,14 @@ impl World {
 
     /// What runs on the Node of a candidate, once it was read.
     pub fn load_of(&self, candidate: &NodeClaim) -> Option<&NodeLoad> {
-        self.live.loads.get(&identity(candidate))
+        self.live.loads.get(&identity(candidate)).map(|read| &read.load)
     }
 
     /// The same, where it was read behind the Node's cordon, which still stands as far as this pass knows.
     pub fn fenced_load_of(&self, candidate: &NodeClaim) -> Option<&NodeLoad> {
         let node = self.node_of(candidate).filter(|node| node.unschedulable && node.meta.deleted.is_none())?;
-        let fenced = self.live.fenced.get(&identity(candidate)).filter(|uid| **uid == node.meta.uid);
-        fenced.and_then(|_| self.load_of(candidate))
+        let read = self.live.loads.get(&identity(candidate))?;
+        (read.fenced.as_ref() == Some(&node.meta.uid)).then_some(&read.load)
     }
 
     /// What the drain of a claim's Node still has to evict, once it was read.
@@ -284,11 +289,9 @@ impl World {
         let candidate: (Box<str>, Box<str>) = (claim.into(), uid.into());
         let known = self.claims.iter().find(|claim| identity(claim) == candidate);
         let node = known.and_then(|claim| self.node_of(claim));
-        match node.filter(|node| node.unschedulable && self.is_node_confirmed(node)) {
-            Some(node) => self.live.fenced.insert(candidate.clone(), node.meta.uid.clone()),
-            None => self.live.fenced.remove(&candidate),
-        };
-        self.live.loads.insert(candidate, load);
+        let fenced = node.filter(|node| node.unschedulable && self.is_node_confirmed(node));
+        let fenced = fenced.map(|node| node.meta.uid.clone());
+        self.live.loads.insert(candidate, LoadRead { load, fenced });
     }
 
     /// What the drain of a claim's Node still has to evict.

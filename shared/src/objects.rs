@@ -197,6 +197,11 @@ impl NodePool {
         self.meta.annotations.get(keys::SURGE_PATH).and_then(SurgePath::from_word)
     }
 
+    /// Whether its rotation goes without a replacement, because nothing has to move (§9.8).
+    pub fn goes_empty(&self) -> bool {
+        self.surge_path() == Some(SurgePath::Empty)
+    }
+
     /// The operator's freeze of the pool.
     pub fn freeze(&self) -> Freeze {
         Freeze::read(self.meta.annotations.get(keys::FREEZE))

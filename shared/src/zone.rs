@@ -153,7 +153,7 @@ fn nearest(name: &str) -> Option<String> {
     }
     let mut best: Option<(usize, &str)> = None;
     for candidate in CANDIDATES.iter().copied() {
-        let least = best.map_or(5, |(least, _)| least);
+        let least = best.map_or(NOT_ALIKE, |(least, _)| least);
         let distance = distance(candidate, &given);
         if distance < least {
             best = Some((distance, candidate));

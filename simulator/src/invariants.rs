@@ -290,7 +290,7 @@ fn drains(sim: &Sim, request: &Request, name: &str, version: Option<&str>) -> Op
     if crossed.is_some_and(|at| plus(at, CROSSING_HOLDS) < request.wall) {
         return Some((Invariant::Surge, format!("NodeClaim {name} was deleted long after its surge was judged")));
     }
-    if pool.is_some_and(|pool| pool.surge_path() == Some(SurgePath::Empty)) {
+    if pool.is_some_and(|pool| pool.goes_empty()) {
         return drains_in_use(sim, request, claim);
     }
     // also where somebody has overwritten the anchor meanwhile
@@ -310,13 +310,13 @@ fn drains_in_use(sim: &Sim, request: &Request, claim: &NodeClaim) -> Option<Viol
 
 /// The scheduler binds a Pod to a Node that it does not know yet to be cordoned. Its drain must not have begun.
 pub fn bound_past_the_cordon(sim: &mut Sim, node: &str) {
-    let of_node = sim.cluster.claims.iter().find(|claim| *claim.node == *node);
-    let gone = of_node.filter(|claim| sim.signals.deleted.contains_key(&claim.meta.name)).cloned();
-    let pool = gone.as_ref().and_then(|claim| sim.cluster.pools.get(&claim.pool));
-    if let Some(claim) = gone.as_ref().filter(|_| pool.is_some_and(|pool| pool.surge_path() == Some(SurgePath::Empty)))
-    {
-        let what =
-            format!("NodeClaim {} was deleted as empty before the scheduler knew of its cordon", claim.meta.name);
+    let goes_empty = |pool: &str| sim.cluster.pools.get(pool).is_some_and(|pool| pool.goes_empty());
+    let is_gone = |claim: &&Arc<NodeClaim>| {
+        *claim.node == *node && sim.signals.deleted.contains_key(&claim.meta.name) && goes_empty(&claim.pool)
+    };
+    let gone = sim.cluster.claims.iter().find(is_gone).map(|claim| claim.meta.name.clone());
+    if let Some(name) = gone {
+        let what = format!("NodeClaim {name} was deleted as empty before the scheduler knew of its cordon");
         sim.violated(Invariant::Surge, what);
     }
 }

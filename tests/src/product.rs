@@ -355,6 +355,13 @@ fn samples<'a, T: FromStr>(page: &'a str, name: &'a str, labels: &'a str) -> imp
     page.lines().filter(of_name).filter_map(|line| line.rsplit(' ').next()?.parse().ok())
 }
 
+/// The objects of a text with several YAML documents, such as `helm template` prints; empty ones are left out.
+pub fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
+    let mut objects: Vec<Value> = serde_saphyr::read(&mut text.as_bytes()).collect::<Result<_, _>>()?;
+    objects.retain(|object| !object.is_null());
+    Ok(objects)
+}
+
 /// The path of the chart.
 pub fn chart() -> String {
     repository().join("charts/noderotation").display().to_string()

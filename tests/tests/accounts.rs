@@ -8,7 +8,7 @@ use noderotation_rig::cluster::Reply;
 use noderotation_shared::keys;
 use noderotation_tests::Product;
 use noderotation_tests::ask::{Asker, CLAIMS, JSON, MERGE, POOLS, claim, done, placeholder, pool};
-use noderotation_tests::product::{NAMESPACE, WEBHOOK_ACCOUNT, chart};
+use noderotation_tests::product::{NAMESPACE, WEBHOOK_ACCOUNT, chart, documents};
 use noderotation_tests::world::PATIENCE;
 use serde_json::{Value, json};
 
@@ -413,7 +413,7 @@ async fn a_token_of_the_cleanup_opens_no_node() {
         object["metadata"]["name"].as_str().is_some_and(|n| n.starts_with("noderotation-cleanup"))
             && object["kind"] != "Job"
     };
-    for object in serde_saphyr::read::<_, Value>(&mut rendered.as_bytes()).map(Result::unwrap).filter(of_cleanup) {
+    for object in documents(&rendered).unwrap().into_iter().filter(of_cleanup) {
         rig.apply(&object).unwrap();
     }
     let config = rig.kubeconfig_for(NAMESPACE, "noderotation-cleanup").await.unwrap();

@@ -11,7 +11,7 @@ use noderotation_rig::validator::{self, KUBERNETES_MINORS};
 use noderotation_rig::{Options, Rig, programs};
 use noderotation_tests::Product;
 use noderotation_tests::ask::{Asker, CLAIMS, POLICIES, POOLS, claim, policy, pool};
-use noderotation_tests::product::{NAMESPACE, binary, chart};
+use noderotation_tests::product::{NAMESPACE, binary, chart, documents};
 use noderotation_tests::world::{self, PATIENCE};
 use serde_json::{Value, json};
 
@@ -269,13 +269,6 @@ fn every_supported_kubernetes_accepts_what_the_chart_renders_for_it() {
     rendered(&["--kube-version", "v1.30.2-eks-1552ad0"]).unwrap();
 }
 
-fn documents(text: &str) -> Vec<Value> {
-    serde_saphyr::read::<_, Value>(&mut text.as_bytes())
-        .map(Result::unwrap)
-        .filter(|object| !object.is_null())
-        .collect()
-}
-
 /// The one object of this kind whose name ends so.
 fn one<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     let is_it = |o: &&Value| o["kind"] == kind && o["metadata"]["name"].as_str().unwrap().ends_with(name);
@@ -290,7 +283,7 @@ const WITH_THE_CLUSTERS_APIS: [&str; 2] = ["--api-versions", "apiregistration.k8
 #[test]
 fn only_where_a_cluster_is_seen_is_the_cleanup_rendered() {
     let of_cleanup = |flags: &[&str]| -> Vec<Value> {
-        let objects = documents(&rendered(flags).unwrap()).into_iter();
+        let objects = documents(&rendered(flags).unwrap()).unwrap().into_iter();
         objects.filter(|o| o["metadata"]["name"].as_str().unwrap().starts_with("noderotation-cleanup")).collect()
     };
     assert_eq!(of_cleanup(&[]), Vec::<Value>::new());
@@ -307,7 +300,7 @@ fn only_where_a_cluster_is_seen_is_the_cleanup_rendered() {
 fn what_people_are_used_to_set_reaches_its_objects() {
     let flags = set_flags(COMMON);
     let flags: Vec<&str> = flags.iter().map(String::as_str).chain(WITH_THE_CLUSTERS_APIS).collect();
-    let objects = documents(&rendered(&flags).unwrap());
+    let objects = documents(&rendered(&flags).unwrap()).unwrap();
     for object in objects.iter().filter(|o| o["kind"] != "CustomResourceDefinition") {
         assert_eq!(object["metadata"]["labels"]["team"], "a", "{} {}", object["kind"], object["metadata"]["name"]);
         assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/part-of"], "noderotation");
@@ -384,7 +377,7 @@ fn an_alias_makes_names_of_objects() {
         let output = helm.args(["template", "umbrella", "--namespace", NAMESPACE]).arg(&folder).output().unwrap();
         std::fs::remove_dir_all(folder).unwrap();
         assert!(output.status.success(), "{alias}: {}", String::from_utf8_lossy(&output.stderr));
-        let objects = documents(&String::from_utf8_lossy(&output.stdout));
+        let objects = documents(&String::from_utf8_lossy(&output.stdout)).unwrap();
         let names: Vec<_> =
             objects.iter().filter(|o| o["kind"] == "Deployment").map(|o| &o["metadata"]["name"]).collect();
         assert_eq!(names, [&json!(format!("{name}-controller")), &json!(format!("{name}-webhook"))]);
@@ -396,7 +389,7 @@ fn accounts_images_ports_and_probes_are_what_the_values_say() {
     let (_, values) = SETS.iter().find(|(what, _)| what.starts_with("accounts")).unwrap();
     let flags = set_flags(values);
     let flags: Vec<&str> = flags.iter().map(String::as_str).chain(WITH_THE_CLUSTERS_APIS).collect();
-    let objects = documents(&rendered(&flags).unwrap());
+    let objects = documents(&rendered(&flags).unwrap()).unwrap();
     let none_of = |kind: &str| !objects.iter().any(|o| o["kind"].as_str().unwrap().starts_with(kind));
     assert!(none_of("ServiceAccount") && none_of("ClusterRole") && none_of("Role"));
     let pod = |name: &str| one(&objects, "Deployment", name)["spec"]["template"]["spec"].clone();
@@ -429,7 +422,7 @@ fn accounts_images_ports_and_probes_are_what_the_values_say() {
 
 #[test]
 fn everybody_who_may_view_or_edit_may_do_so_with_policies() {
-    let objects = documents(&rendered(&[]).unwrap());
+    let objects = documents(&rendered(&[]).unwrap()).unwrap();
     let role = |name: &str| one(&objects, "ClusterRole", name).clone();
     let is_part_of = |role: &Value, of: &str| {
         role["metadata"]["labels"][format!("rbac.authorization.k8s.io/aggregate-to-{of}")] == "true"
@@ -582,7 +575,7 @@ async fn a_cleanup_goes_on_after_a_refusal() {
     let product = Product::install_bare(rig).unwrap();
     let (rig, admin) = (&product.rig, Asker::admin(&product.rig));
     // the rights that helm gives the Job
-    for object in documents(&rendered(&WITH_THE_CLUSTERS_APIS).unwrap()) {
+    for object in documents(&rendered(&WITH_THE_CLUSTERS_APIS).unwrap()).unwrap() {
         let name = object["metadata"]["name"].as_str().unwrap();
         if name.starts_with("noderotation-cleanup") && object["kind"] != "Job" {
             rig.apply(&object).unwrap();

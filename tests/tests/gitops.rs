@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use noderotation_rig::{Options, Rig};
 use noderotation_tests::Product;
 use noderotation_tests::ask::{Asker, POLICIES, policy, pool};
-use noderotation_tests::product::{NAMESPACE, ServiceAddress, chart};
+use noderotation_tests::product::{NAMESPACE, ServiceAddress, chart, documents};
 use noderotation_tests::world::PATIENCE;
 use serde_json::{Value, json};
 
@@ -84,10 +84,7 @@ fn rendered(rig: &Rig, values: &[String]) -> Vec<Value> {
         [&["template", "noderotation", &chart, "--namespace", NAMESPACE, "--include-crds", "--no-hooks"], &*values]
             .concat();
     let text = rig.helm(&arguments).unwrap();
-    serde_saphyr::read::<_, Value>(&mut text.as_bytes())
-        .map(Result::unwrap)
-        .filter(|object| !object.is_null())
-        .collect()
+    documents(&text).unwrap()
 }
 
 fn policies() -> Vec<Value> {
@@ -260,7 +257,7 @@ async fn client_side_apply_finds_no_difference() {
 fn the_examples_ignore_what_the_webhook_writes() {
     let read = |name: &str| -> Vec<Value> {
         let text = std::fs::read_to_string(noderotation_rig::repository().join("examples/gitops").join(name)).unwrap();
-        serde_saphyr::read::<_, Value>(&mut text.as_bytes()).map(Result::unwrap).collect()
+        documents(&text).unwrap()
     };
     let argo = read("argocd.yaml");
     let ignored = argo[0]["spec"]["ignoreDifferences"].as_array().unwrap();

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 use noderotation_rig::{Options, Rig};
-use noderotation_tests::product::chart;
+use noderotation_tests::product::{chart, documents};
 use serde_json::{Value, json};
 
 /// The objects of this template that the chart makes with these values.
@@ -10,7 +10,7 @@ fn rendered(rig: &Rig, template: &str, values: &str) -> Vec<Value> {
     let chart = chart();
     let flags = ["template", "noderotation", &chart, "--set", "prometheusRule.enabled=true", "--set", values];
     let text = rig.helm(&[&flags[..], &["--show-only", &format!("templates/{template}.yaml")]].concat()).unwrap();
-    serde_saphyr::read::<_, Value>(&mut text.as_bytes()).map(Result::unwrap).collect()
+    documents(&text).unwrap()
 }
 
 /// The alerts that the chart makes with these values.

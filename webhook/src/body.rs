@@ -133,13 +133,11 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn bodies_that_stall_delay_a_large_one_once_and_a_small_one_never() {
-        let room = Arc::new(Room::default());
+    /// Sixty large bodies of two hosts that are nearly there and stall; the fourth part waits for room.
+    async fn stalled(room: &Arc<Room>) -> tokio::task::JoinSet<Option<BodyError>> {
         let mut tasks = tokio::task::JoinSet::new();
         for n in 0..60 {
             let room = room.clone();
-            // of two hosts; the fourth part waits for room
             tasks.spawn(async move {
                 room.read(body(LARGEST_BODY - 8 * 1024, false), None, peer(n % 2), &LIMITS).await.err()
             });
@@ -147,6 +145,13 @@ mod tests {
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
+        tasks
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_that_stall_delay_a_large_one_once_and_a_small_one_never() {
+        let room = Arc::new(Room::default());
+        let mut tasks = stalled(&room).await;
         assert_eq!(waits(&room, SMALL).await, Duration::ZERO);
         assert_eq!(waits(&room, LARGEST_BODY).await, LIMITS.body);
         tasks.abort_all();
@@ -158,16 +163,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn waiting_for_room_takes_nothing_of_the_time_to_send() {
         let room = Arc::new(Room::default());
-        let mut tasks = tokio::task::JoinSet::new();
-        for n in 0..60 {
-            let room = room.clone();
-            tasks.spawn(async move {
-                room.read(body(LARGEST_BODY - 8 * 1024, false), None, peer(n % 2), &LIMITS).await.err()
-            });
-        }
-        for _ in 0..10 {
-            tokio::task::yield_now().await;
-        }
+        let _stalled = stalled(&room).await;
         let began = Instant::now();
         let chunk = |size: usize| Ok::<_, std::io::Error>(Bytes::from(vec![b' '; size]));
         let rest = stream::once(async move {

@@ -215,16 +215,17 @@ async fn a_shutdown_waits_for_the_request_that_has_begun() {
     let server = Server::start(Limits::default()).await;
     let good = review("rotationpolicies", "CREATE", &policy("x", &json!({"w": "x"})), &Value::Null).to_string();
     let head = format!(
-        "POST {POLICIES} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST {POLICIES} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\nexpect: 100-continue\r\n\r\n",
         good.len()
     );
     let mut stream = server.connect().await;
-    let (first, rest) = good.split_at(10);
-    stream.write_all(&[head.as_bytes(), first.as_bytes()].concat()).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(100)).await; // it has arrived
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut begun = [0; "HTTP/1.1 100 Continue\r\n\r\n".len()];
+    stream.read_exact(&mut begun).await.unwrap();
+    assert_eq!(&begun, b"HTTP/1.1 100 Continue\r\n\r\n", "it waits for the body");
     server.serving.close();
     assert!(tokio::time::timeout(Duration::from_millis(100), server.serving.closed()).await.is_err());
-    stream.write_all(rest.as_bytes()).await.unwrap();
+    stream.write_all(good.as_bytes()).await.unwrap();
     assert_eq!(answer(&mut stream).await.0, 200);
     tokio::time::timeout(PATIENCE, server.serving.closed()).await.unwrap();
 }

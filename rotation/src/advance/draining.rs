@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::feasibility::{STUCK_POD_BUFFER, TGP_STAND_IN};
 use noderotation_shared::instant::{self, plus};
 use noderotation_shared::keys::{ACTIVE_ROTATION_STATE, DRAINING_AT, STARTED_AT, STATE, SURGE_CLAIM, SURGE_FOR};
-use noderotation_shared::objects::{Node, NodeClaim, SurgePath};
+use noderotation_shared::objects::{Node, NodeClaim};
 use noderotation_shared::selection::RotationState;
 
 use super::CROSSING_HOLDS;
@@ -69,7 +69,7 @@ fn go_back(ctx: &Context<'_>, claim: &NodeClaim) -> Option<Step> {
     }
     let crossed = world.pool.meta.annotations.instant(DRAINING_AT, ctx.now);
     let is_recent = crossed.is_some_and(|at| ctx.now <= plus(at, CROSSING_HOLDS));
-    if is_recent && world.pool.surge_path() == Some(SurgePath::Empty) {
+    if is_recent && world.pool.goes_empty() {
         match empty::look_behind_the_cordon(ctx, claim) {
             Look::Unknown(read) => return Some(Step::Read(read)),
             Look::Empty => return None,

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use noderotation_shared::instant::plus;
 use noderotation_shared::keys::DRAINING_AT;
-use noderotation_shared::objects::{NodeClaim, SurgePath};
+use noderotation_shared::objects::NodeClaim;
 
 use crate::context::Context;
 use crate::reason::Reason;
@@ -62,5 +62,5 @@ pub(super) fn is_settling(ctx: &mut Context<'_>, claim: &NodeClaim) -> bool {
 fn settled(ctx: &Context<'_>) -> Option<Timestamp> {
     let pool = &ctx.world.pool;
     let crossed = pool.meta.annotations.instant(DRAINING_AT, ctx.now);
-    crossed.filter(|_| pool.surge_path() == Some(SurgePath::Empty)).map(|at| plus(at, SCHEDULER_SETTLES))
+    crossed.filter(|_| pool.goes_empty()).map(|at| plus(at, SCHEDULER_SETTLES))
 }

@@ -53,26 +53,21 @@ pub(crate) fn step(ctx: &mut Context<'_>, governing: &GoverningPolicy, claim: &N
     forget_earlier_crossing(ctx, started_at)
         .or_else(|| protect_old_node(ctx, governing, claim, timeout))
         .or_else(|| record_surge_claim(ctx, claim))
-        .or_else(|| replace(ctx, governing, claim, started_at, timeout, is_held))
+        .or_else(|| cross_empty(ctx, claim, is_held))
+        .or_else(|| reserve(ctx, governing, claim, is_held))
+        .or_else(|| cross(ctx, governing, claim, started_at, timeout, is_held))
 }
 
-/// With a replacement, unless nothing has to move.
-fn replace(
-    ctx: &mut Context<'_>,
-    governing: &GoverningPolicy,
-    claim: &NodeClaim,
-    started_at: Timestamp,
-    timeout: Timestamp,
-    is_held: bool,
-) -> Option<Step> {
-    if ctx.world.placeholder_of(&claim.meta.name).is_none() && !is_held {
-        match empty::look(ctx, claim) {
-            Look::Unknown(read) => return Some(Step::Read(read)),
-            Look::Empty => return Some(mirror_empty(ctx, claim).unwrap_or_else(|| to_draining(claim))),
-            Look::InUse => {}
-        }
+/// Where nothing has to move and nothing is reserved yet: over into the drain, without a replacement.
+fn cross_empty(ctx: &Context<'_>, claim: &NodeClaim, is_held: bool) -> Option<Step> {
+    if ctx.world.placeholder_of(&claim.meta.name).is_some() || is_held {
+        return None;
     }
-    reserve(ctx, governing, claim, is_held).or_else(|| cross(ctx, governing, claim, started_at, timeout, is_held))
+    match empty::look(ctx, claim) {
+        Look::Unknown(read) => Some(Step::Read(read)),
+        Look::Empty => Some(mirror_empty(ctx, claim).unwrap_or_else(|| to_draining(claim))),
+        Look::InUse => None,
+    }
 }
 
 /// Whether nothing may be reserved and `draining` not be entered; why, is recorded.
