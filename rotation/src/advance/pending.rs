@@ -66,7 +66,7 @@ fn cross_empty(ctx: &Context<'_>, claim: &NodeClaim, is_held: bool) -> Option<St
     match empty::look(ctx, claim) {
         Look::Unknown(read) => Some(Step::Read(read)),
         Look::Empty => Some(mirror_empty(ctx, claim).unwrap_or_else(|| to_draining(claim))),
-        Look::InUse => None,
+        Look::InUse => forget_empty_crossing(ctx),
     }
 }
 
@@ -83,15 +83,27 @@ fn report_hold(ctx: &mut Context<'_>, governing: &GoverningPolicy) -> bool {
 /// The pool's mirror of a crossing that came to nothing: the attempt began anew after it (`draining` went back), or it is
 /// long past.
 fn forget_earlier_crossing(ctx: &Context<'_>, started_at: Timestamp) -> Option<Step> {
-    let annotations = &ctx.world.pool.meta.annotations;
+    let pool = &ctx.world.pool;
+    let annotations = &pool.meta.annotations;
     let now = instant::whole_seconds(ctx.now);
     let is_earlier = annotations
         .instant(DRAINING_AT, ctx.now)
         .is_none_or(|at| at < started_at.min(now) || now > plus(at, CROSSING_HOLDS));
+    (pool.is_draining() && is_earlier).then(|| forget_crossing(ctx))
+}
+
+/// The mirror of an empty Node's crossing to which something came before its claim was marked `draining`: what follows has a
+/// replacement, and a path of its own.
+fn forget_empty_crossing(ctx: &Context<'_>) -> Option<Step> {
+    let pool = &ctx.world.pool;
+    (pool.is_draining() && pool.goes_empty()).then(|| forget_crossing(ctx))
+}
+
+fn forget_crossing(ctx: &Context<'_>) -> Step {
+    let annotations = &ctx.world.pool.meta.annotations;
     let mirror = [ACTIVE_ROTATION_STATE, DRAINING_AT, SURGE_WAIT, SURGE_PATH];
     let stored = mirror.into_iter().filter(|key| annotations.has(key)).map(|key| (key, None));
-    (ctx.world.pool.is_draining() && is_earlier)
-        .then(|| act("forget-crossing", pool_patch(ctx.world, stored), Vec::new()))
+    act("forget-crossing", pool_patch(ctx.world, stored), Vec::new())
 }
 
 fn is_marked_pending(claim: &NodeClaim) -> bool {

@@ -78,7 +78,7 @@ fn a_pod_that_comes_before_the_deletion_gets_its_replacement() {
     }
 }
 
-/// In the second of the crossing the mirror stays, and the host that is there decides.
+/// The second of the crossing is not told apart from that of the new attempt: the path says that it was another's.
 #[test]
 fn a_pod_that_comes_in_the_second_of_the_crossing_gets_its_replacement() {
     let mut c = empty();
@@ -86,7 +86,22 @@ fn a_pod_that_comes_in_the_second_of_the_crossing_gets_its_replacement() {
     c.run();
     assert_eq!(c.nodes["node-new"].meta.annotations.get(keys::SURGE_FOR), Some("old"));
     assert!(c.nodes["node-new"].ready && c.done.contains(&"placeholder"));
-    c.after(10).run();
+    assert_eq!(c.pool.meta.annotations.get(keys::SURGE_PATH), Some("provisioned"));
+    assert!(c.pool.meta.annotations.has(keys::SURGE_WAIT));
+    assert!(c.claims["old"].meta.deleted.is_some());
+}
+
+/// The process died between the mirror and the claim's `draining`; then a Pod came.
+#[test]
+fn a_pod_that_comes_between_mirror_and_claim_gets_its_replacement() {
+    let mut c = empty_and_cordoned();
+    c.pass(5);
+    assert_eq!(c.done.last(), Some(&"mirror"));
+    a_pod_comes(&mut c);
+    c.after(60).run();
+    assert_eq!(c.done[5..7], ["forget-crossing", "placeholder"], "{:?}", c.done);
+    assert_eq!(c.pool.meta.annotations.get(keys::SURGE_PATH), Some("provisioned"));
+    assert!(c.pool.meta.annotations.has(keys::SURGE_WAIT));
     assert!(c.claims["old"].meta.deleted.is_some());
 }
 
